@@ -1,0 +1,1 @@
+"""rocketstream: the RocketMQ client for Python and Spark."""

@@ -1,0 +1,128 @@
+"""One tree of exceptions.
+
+Everything that rocketstream raises on purpose descends from `RocketStreamError`. An error that a user can meet names
+what was asked of whom (the setting, the address, the topic), what was seen, and what can be done. *Unknown* is an
+error here, never a default: an offset that cannot be read is not -1, a route that cannot be had is not empty.
+"""
+
+from __future__ import annotations
+
+
+class RocketStreamError(Exception):
+    """The root of everything that rocketstream raises on purpose."""
+
+
+# --- what the user asked for ------------------------------------------------------------------------------------
+
+
+class ConfigurationError(RocketStreamError, ValueError):
+    """A setting or an argument that cannot work; the text names it, its value and what is allowed."""
+
+
+class ClientStateError(RocketStreamError):
+    """The client is not in the state that the call needs (not started, already shut down, ...)."""
+
+
+class ForkedClientError(ClientStateError):
+    """A client made before `fork()` was used in the child: its I/O thread stayed in the parent."""
+
+    def __init__(self, what: str, created_in: int, used_in: int) -> None:
+        super().__init__(
+            f"{what} was made in process {created_in} and cannot be used in its forked child {used_in}: threads and"
+            " connections do not survive a fork. Create the client after the fork."
+        )
+        self.created_in = created_in
+        self.used_in = used_in
+
+
+# --- bytes that are not what they should be ---------------------------------------------------------------------
+
+
+class ProtocolError(RocketStreamError):
+    """Bytes that are not RocketMQ's protocol; the text says what was wrong and where."""
+
+
+class CorruptMessageError(ProtocolError):
+    """A stored message whose bytes do not add up (length, magic, checksum, compression)."""
+
+    def __init__(self, reason: str, *, position: int | None = None) -> None:
+        super().__init__(reason if position is None else f"{reason} (record at byte {position} of the response)")
+        self.reason = reason
+        self.position = position
+
+
+class MissingCodecError(RocketStreamError):
+    """A message is compressed with a codec whose Python package is not installed."""
+
+
+# --- requests that got no answer --------------------------------------------------------------------------------
+
+
+class RemotingError(RocketStreamError):
+    """A request that got no answer. `address` is the peer it was meant for."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address}: {reason}")
+        self.address = address
+        self.reason = reason
+
+
+class ConnectError(RemotingError):
+    """No connection could be made; nothing was sent."""
+
+
+class SendRequestError(RemotingError):
+    """The request could not be sent, or its connection broke before the answer came."""
+
+
+class ConnectionLostError(SendRequestError):
+    """The connection broke after the request was written: the peer may or may not have carried it out."""
+
+
+class RequestTimeoutError(RemotingError, TimeoutError):
+    """No answer within the time-out: the peer may or may not have carried the request out."""
+
+
+class TooManyRequestsError(RemotingError):
+    """As many requests as allowed were already under way, and none ended within the time-out."""
+
+
+class RemotingClosedError(RemotingError):
+    """The client was closed while the request was under way, or before it began."""
+
+
+# --- requests that were answered with an error ------------------------------------------------------------------
+
+
+class BrokerError(RocketStreamError):
+    """A broker or name server answered with an error code. `code` and `remark` are its own words."""
+
+    def __init__(self, address: str, code: int, remark: str | None, *, request: str = "", code_name: str = "") -> None:
+        name = code_name or f"code {code}"
+        asked = f" to {request}" if request else ""
+        super().__init__(f"{address} answered {name} ({code}){asked}: {remark or 'no remark'}")
+        self.address = address
+        self.code = code
+        self.remark = remark
+
+
+# --- the cluster ------------------------------------------------------------------------------------------------
+
+
+class NameServerError(RocketStreamError):
+    """No name server is configured, or none of them answered."""
+
+
+class TopicRouteNotFoundError(RocketStreamError):
+    """The name servers know no route for a topic."""
+
+    def __init__(self, topic: str, name_servers: str) -> None:
+        super().__init__(
+            f"topic {topic!r} has no route at {name_servers}: it does not exist there (create it, or allow the broker"
+            " to create topics), or its broker is not registered"
+        )
+        self.topic = topic
+
+
+class BrokerNotFoundError(RocketStreamError):
+    """No address is known for a broker name, even after the route was fetched again."""
