@@ -1,0 +1,1 @@
+"""Commands over connections: pool, time-outs, hooks, ACL, TLS."""

@@ -1,0 +1,349 @@
+"""The remoting client: requests to any address, over one connection each, every caller with exactly one outcome.
+
+It lives on an event loop (the I/O thread's) and is touched only there. A request takes a permit, finds or makes the
+connection of its address, runs the hooks, enters the pending table, is written, and waits. It ends by its response, by
+the end of its connection, by the scan that looks for time-outs, or because its caller went away; leaving the coroutine
+gives everything back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from rocketstream.clock import Clock, SystemClock, Timer
+from rocketstream.errors import (
+    ConnectError,
+    ConnectionLostError,
+    RemotingClosedError,
+    RequestTimeoutError,
+    SendRequestError,
+)
+from rocketstream.remoting.connection import Connection, connect
+from rocketstream.remoting.deadline import done_before
+from rocketstream.remoting.hooks import HookChain, RpcHook
+from rocketstream.remoting.pending import PendingTable
+from rocketstream.remoting.permits import Permits
+from rocketstream.remoting.processors import Processor, Processors
+from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.wire.codes import ResponseCode, RpcFlag
+from rocketstream.wire.command import Command
+
+log = logging.getLogger("rocketstream.remoting")
+
+Outcome: TypeAlias = Command | BaseException
+Callback: TypeAlias = Callable[[Outcome], None]
+
+
+class RemotingClient:
+    """Sends commands and awaits their answers."""
+
+    def __init__(
+        self,
+        settings: RemotingSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        hooks: Sequence[RpcHook] = (),
+    ) -> None:
+        self.settings = settings or RemotingSettings()
+        self._clock = clock or SystemClock()
+        self._executor = ThreadPoolExecutor(self.settings.callback_threads, thread_name_prefix="rocketstream-callback")
+        self._hooks = HookChain(hooks, self._executor)
+        self._processors = Processors(self._executor)
+        self._pending = PendingTable()
+        self._async_permits = Permits(self.settings.max_async_requests, "asynchronous", self._clock)
+        self._one_way_permits = Permits(self.settings.max_one_way_requests, "one-way", self._clock)
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._leaving: set[Connection] = set()  # told to go away, still waited on
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._scan_timer: Timer | None = None
+        self._next_scan = 0.0
+        self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "new" if self._scan_timer is None else "running"
+        return (
+            f"<RemotingClient {state}, {len(self._connections)} connections, {len(self._pending)} pending,"
+            f" {self._async_permits.in_use} asynchronous and {self._one_way_permits.in_use} one-way permits in use>"
+        )
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look for time-outs; call it on the event loop."""
+        if self._scan_timer is None and not self._closed:
+            self._schedule_scan(self.settings.scan_delay)
+
+    async def close(self) -> None:
+        """Fail what is under way, close the connections, let queued callbacks run out."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        for attempt in list(self._connecting.values()):
+            attempt.cancel()
+        for connection in [*self._connections.values(), *self._leaving]:
+            self._forget(connection)
+            connection.close("the client was closed")
+            self._fail_pending(connection)
+        for task in self._tasks:
+            task.cancel()  # each hands its callback the news that the client was closed
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await asyncio.sleep(0)  # the transports close in the loop's next turn
+        self._executor.shutdown(wait=False)
+
+    # --- what others look at ------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._pending)
+
+    @property
+    def permits_in_use(self) -> tuple[int, int]:
+        """Asynchronous and one-way permits that are out."""
+        return self._async_permits.in_use, self._one_way_permits.in_use
+
+    @property
+    def connections(self) -> dict[str, Connection]:
+        """The open connections by address (a copy)."""
+        return dict(self._connections)
+
+    def register_processor(self, code: int, processor: Processor) -> None:
+        """Answer requests of that code that brokers send us."""
+        self._processors.register(code, processor)
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    async def invoke(self, address: str, request: Command, timeout: float) -> Command:
+        """Send a request and return its response, whatever its code; raise a `RemotingError` if there is none."""
+        deadline = self._clock.monotonic() + timeout
+        await self._async_permits.acquire(address, deadline)
+        try:
+            response, connection = await self._exchange(address, request, deadline)
+            if response.code == ResponseCode.GO_AWAY:
+                response = await self._exchange_elsewhere(connection, request, deadline)
+            if self._hooks:
+                await self._hooks.after_response(address, request, response)
+            return response
+        finally:
+            self._async_permits.release()
+
+    async def invoke_one_way(self, address: str, request: Command, timeout: float = 3.0) -> None:
+        """Send a request that has no answer; return when it is on its way."""
+        deadline = self._clock.monotonic() + timeout
+        await self._one_way_permits.acquire(address, deadline)
+        try:
+            connection = await self._connection(address, deadline)
+            request.flag |= RpcFlag.ONE_WAY
+            request.opaque = self._pending.next_opaque()
+            request.serialize_type = self.settings.serialize_type
+            if self._hooks:
+                await self._hooks.before_request(address, request)
+            await connection.until_writable(deadline)
+            connection.write(request)
+        finally:
+            self._one_way_permits.release()
+
+    def invoke_with_callback(self, address: str, request: Command, timeout: float, callback: Callback) -> None:
+        """Send a request; `callback` gets the response or the error, exactly once, on a callback thread (REM-05, -11).
+
+        Call it on the event loop. A callback that raises is logged.
+        """
+        task = asyncio.ensure_future(self._invoke_for(callback, address, request, timeout))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _invoke_for(self, callback: Callback, address: str, request: Command, timeout: float) -> None:
+        outcome: Outcome
+        try:
+            outcome = await self.invoke(address, request, timeout)
+        except asyncio.CancelledError:
+            outcome = RemotingClosedError(address, f"the client was closed while {request.name} was under way")
+        except Exception as error:
+            outcome = error
+        try:
+            self._executor.submit(_run_callback, callback, outcome, request)
+        except RuntimeError:  # closed in the meantime; the callback is owed all the same
+            threading.Thread(target=_run_callback, args=(callback, outcome, request), daemon=True).start()
+
+    async def connect(self, address: str, timeout: float | None = None) -> Connection:
+        """The open connection of an address, made if there is none."""
+        limit = self.settings.connect_timeout if timeout is None else timeout
+        return await self._connection(address, self._clock.monotonic() + limit)
+
+    def disconnect(self, address: str, reason: str) -> None:
+        """Close the connection of an address, if there is one."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.close(reason)
+
+    async def _exchange(self, address: str, request: Command, deadline: float) -> tuple[Command, Connection]:
+        connection = await self._connection(address, deadline)
+        request.serialize_type = self.settings.serialize_type
+        request.opaque = self._pending.next_opaque()
+        if self._hooks:
+            await self._hooks.before_request(address, request)
+        return await self._ask(connection, request, deadline), connection
+
+    async def _exchange_elsewhere(self, connection: Connection, request: Command, deadline: float) -> Command:
+        """Ask again on a new connection: the peer told us to leave the old one. Hooks have already run."""
+        self._retire(connection)
+        replacement = await self._connection(connection.address, deadline)
+        request.opaque = self._pending.next_opaque()
+        response = await self._ask(replacement, request, deadline)
+        if response.code == ResponseCode.GO_AWAY:
+            self._retire(replacement)
+            raise SendRequestError(connection.address, "the peer is going away (it said so on a new connection too)")
+        return response
+
+    async def _ask(self, connection: Connection, request: Command, deadline: float) -> Command:
+        if connection.congested:
+            await connection.until_writable(deadline)
+        now = self._clock.monotonic()
+        if now >= deadline:
+            raise RequestTimeoutError(connection.address, f"no time was left to send {request.name}")
+        entry = self._pending.add(request.opaque, connection, connection.address, request.name, now, deadline)
+        try:
+            connection.write(request)
+            if deadline < self._next_scan:
+                # Sooner than the next scan: an extra one, so that short time-outs are kept exactly.
+                timer = self._clock.call_later(deadline - now, self._expire)
+                try:
+                    return await entry.future
+                finally:
+                    timer.cancel()
+            return await entry.future
+        finally:
+            self._pending.discard(entry)
+            if connection.going_away:
+                self._close_if_left(connection)
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    async def _connection(self, address: str, deadline: float) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and not connection.closed:
+            return connection
+        if self._closed:
+            raise RemotingClosedError(address, "the client is closed")
+        attempt = self._connecting.get(address)
+        if attempt is None:
+            attempt = asyncio.ensure_future(connect(address, self, self.settings, self._clock))
+            self._connecting[address] = attempt
+            attempt.add_done_callback(lambda done: self._on_connected(address, done))
+        if not await done_before(self._clock, attempt, deadline):
+            raise ConnectError(address, "no connection within the request's time-out")
+        if attempt.cancelled():
+            raise RemotingClosedError(address, "the client was closed while it connected")
+        return attempt.result()
+
+    def _on_connected(self, address: str, attempt: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if attempt.cancelled() or attempt.exception() is not None:
+            return
+        connection = attempt.result()
+        if self._closed:
+            connection.close("the client was closed")
+        elif not connection.closed:
+            self._connections[address] = connection
+            log.debug("connected: %r", connection)
+
+    def on_command(self, connection: Connection, command: Command) -> None:
+        """A command has arrived (`ConnectionOwner`)."""
+        if not command.is_response:
+            loop = asyncio.get_running_loop()
+
+            def answer(reply: Command) -> None:
+                loop.call_soon_threadsafe(self._write_answer, connection, reply)
+
+            self._processors.handle(connection.address, command, answer)
+        elif self._pending.complete(connection, command) is None:
+            log.warning("%s answered %r, which no request waits for (any more)", connection.address, command)
+
+    def on_closed(self, connection: Connection) -> None:
+        """A connection has ended (`ConnectionOwner`): it leaves the table and its requests fail at once (REM-07)."""
+        self._forget(connection)
+        failed = self._fail_pending(connection)
+        level = logging.WARNING if failed else logging.DEBUG
+        log.log(level, "%r ended; %d requests were waiting on it", connection, failed)
+
+    def _fail_pending(self, connection: Connection) -> int:
+        reason = connection.reason
+        kind = RemotingClosedError if self._closed else ConnectionLostError
+        return self._pending.fail_connection(
+            connection,
+            lambda entry: kind(
+                entry.address, f"the connection ended before {entry.request_name} was answered: {reason}"
+            ),
+        )
+
+    def _forget(self, connection: Connection) -> None:
+        self._leaving.discard(connection)
+        if self._connections.get(connection.address) is connection:
+            del self._connections[connection.address]
+
+    def _retire(self, connection: Connection) -> None:
+        """Use it for no new request; close it when nobody waits on it any more."""
+        if connection.going_away:
+            return
+        log.info("%s asked us to go away; making a new connection", connection.address)
+        connection.going_away = True
+        self._forget(connection)
+        self._leaving.add(connection)
+        self._close_if_left(connection)
+
+    def _close_if_left(self, connection: Connection) -> None:
+        if not connection.closed and not self._pending.waiting_on(connection):
+            connection.close("the peer asked us to go away")
+
+    def _write_answer(self, connection: Connection, reply: Command) -> None:
+        try:
+            connection.write(reply)
+        except SendRequestError as error:
+            log.warning("an answer could not be sent: %s", error)
+
+    # --- the scan -----------------------------------------------------------------------------------------------
+
+    def _schedule_scan(self, delay: float) -> None:
+        self._next_scan = self._clock.monotonic() + delay
+        self._scan_timer = self._clock.call_later(delay, self._scan)
+
+    def _scan(self) -> None:
+        self._schedule_scan(self.settings.scan_period)
+        self._expire()
+        self._close_idle()
+
+    def _expire(self) -> None:
+        now = self._clock.monotonic()
+        for entry in self._pending.expire(now):
+            log.warning("%s: no answer to %s within %.3g s", entry.address, entry.request_name, entry.timeout)
+            connection = entry.connection
+            if not isinstance(connection, Connection) or connection.closed:
+                continue
+            silent = now - max(connection.last_read, entry.sent_at)
+            if silent >= self.settings.dead_after:
+                # Otherwise each further request would wait out its time-out, until TCP gives up a quarter hour later.
+                connection.close(f"nothing was heard for {silent:.3g} s")
+
+    def _close_idle(self) -> None:
+        if not self.settings.max_idle:
+            return
+        oldest = self._clock.monotonic() - self.settings.max_idle
+        for connection in list(self._connections.values()):
+            if connection.last_activity <= oldest and not self._pending.waiting_on(connection):
+                connection.close(f"idle for {self.settings.max_idle:g} s")
+
+
+def _run_callback(callback: Callback, outcome: Outcome, request: Command) -> None:
+    try:
+        callback(outcome)
+    except Exception:
+        log.exception("the callback of %r raised", request)

@@ -1,0 +1,184 @@
+"""One connection to one peer: bytes in, commands out, and a state that a debugger can read.
+
+It decides nothing. What arrives is given to its owner; that it ended is told to its owner, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol, cast
+
+from rocketstream.clock import Clock
+from rocketstream.errors import ConfigurationError, ConnectError, ProtocolError, SendRequestError
+from rocketstream.remoting.deadline import done_before
+from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.wire.command import Command
+from rocketstream.wire.frame import FrameReader, encode_frame
+
+
+class ConnectionOwner(Protocol):
+    """Who is told what happens on a connection; called on the I/O thread."""
+
+    def on_command(self, connection: Connection, command: Command) -> None:
+        """A whole command has arrived."""
+
+    def on_closed(self, connection: Connection) -> None:
+        """The connection is gone."""
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port" or "[v6]:port"."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigurationError(f"{address!r} is not an address: expected host:port, for example 127.0.0.1:9876")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host, int(port)
+
+
+class Connection(asyncio.Protocol):
+    """An open connection. `write` puts a command on it; `closed` tells that it has ended."""
+
+    def __init__(self, address: str, owner: ConnectionOwner, settings: RemotingSettings, clock: Clock) -> None:
+        self.address = address
+        self.going_away = False
+        self.reason = ""
+        """Why it was closed, for the errors of those who waited on it."""
+        self._owner = owner
+        self._settings = settings
+        self._clock = clock
+        self._reader = FrameReader(settings.max_frame_length)
+        self._transport: asyncio.Transport | None = None
+        self._closed = False
+        self._writable: asyncio.Future[None] | None = None  # set while the transport's buffer is full
+        self.opened_at = self.last_read = self.last_write = clock.monotonic()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "going away" if self.going_away else "open"
+        if self._writable is not None:
+            state += ", congested"
+        local = self._transport.get_extra_info("sockname") if self._transport else None
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"<Connection {local or '-'} -> {self.address} {state}{reason}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._closed or self._transport is None or self._transport.is_closing()
+
+    @property
+    def congested(self) -> bool:
+        """Whether the peer reads more slowly than we write."""
+        return self._writable is not None
+
+    @property
+    def last_activity(self) -> float:
+        """When something was last read or written."""
+        return max(self.last_read, self.last_write)
+
+    # --- what we do with it -------------------------------------------------------------------------------------
+
+    def write(self, command: Command) -> None:
+        """Write a command now; whoever cares for memory waits for `until_writable` first."""
+        transport = self._transport
+        if transport is None or self.closed:
+            raise SendRequestError(self.address, f"the connection is closed{self._because()}")
+        pieces = encode_frame(command)
+        self.last_write = self._clock.monotonic()
+        for piece in pieces:
+            transport.write(piece)
+
+    async def until_writable(self, deadline: float) -> None:
+        """Wait while the peer reads too slowly; a deadline that passes meanwhile is a failed send."""
+        while self._writable is not None:
+            if not await done_before(self._clock, self._writable, deadline):
+                raise SendRequestError(self.address, "the peer does not read: the send buffer stayed full")
+
+    def close(self, reason: str) -> None:
+        """End the connection; the owner hears of it when it has ended."""
+        if not self.reason:
+            self.reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- what asyncio tells us ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is open (and its TLS handshake done)."""
+        self._transport = cast(asyncio.Transport, transport)
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._settings.socket_send_buffer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.socket_send_buffer)
+            if self._settings.socket_receive_buffer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.socket_receive_buffer)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        self.last_read = self._clock.monotonic()
+        reader = self._reader
+        try:
+            commands = reader.feed(data)
+        except ProtocolError:
+            commands = []
+        for command in commands:
+            self._owner.on_command(self, command)
+        if reader.failure is not None:
+            self.close(f"it sent bytes that are not RocketMQ's protocol: {reader.failure}")
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        if self._writable is None:
+            self._writable = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has drained."""
+        writable, self._writable = self._writable, None
+        if writable is not None and not writable.done():
+            writable.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is closed, by whichever side."""
+        if self._closed:
+            return
+        self._closed = True
+        if not self.reason:
+            self.reason = str(error) if error else "the peer closed it"
+        self.resume_writing()
+        self._owner.on_closed(self)
+
+    def _because(self) -> str:
+        return f" ({self.reason})" if self.reason else ""
+
+
+async def connect(address: str, owner: ConnectionOwner, settings: RemotingSettings, clock: Clock) -> Connection:
+    """Open a connection within the connect time-out, or raise `ConnectError` saying why not."""
+    host, port = split_address(address)
+    context = settings.ssl_context()
+    loop = asyncio.get_running_loop()
+    attempt = asyncio.ensure_future(
+        loop.create_connection(
+            lambda: Connection(address, owner, settings, clock),
+            host,
+            port,
+            ssl=context,
+            server_hostname=host if context else None,
+        )
+    )
+    try:
+        in_time = await done_before(clock, attempt, clock.monotonic() + settings.connect_timeout)
+    except BaseException:
+        attempt.cancel()
+        raise
+    if not in_time:
+        attempt.cancel()
+        raise ConnectError(address, f"no connection within {settings.connect_timeout:g} s")
+    try:
+        _, connection = attempt.result()
+    except (OSError, ValueError) as error:  # ValueError: a host name that no resolver takes
+        kind = "TLS handshake failed" if context and not isinstance(error, ConnectionError) else "cannot connect"
+        raise ConnectError(address, f"{kind}: {error}") from error
+    return connection

@@ -1,0 +1,121 @@
+"""The pending-response table: which request waits for which opaque, on which connection, until when.
+
+Everything that ends a request goes through this table, and an entry leaves it exactly once: whoever takes it out
+(response, failure, time-out, connection loss, a caller that went away) decides its outcome, all others find nothing
+(REM-01, REM-05). There is no socket and no timer here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rocketstream.errors import RemotingError, RequestTimeoutError
+from rocketstream.wire.command import Command
+
+_MAX_OPAQUE = 0x7FFFFFFF
+
+
+class PendingRequest:
+    """A request that was given an opaque and has no outcome yet."""
+
+    __slots__ = (
+        "address",
+        "connection",
+        "deadline",
+        "future",
+        "opaque",
+        "request_name",
+        "sent_at",
+        "timeout",
+    )
+
+    def __init__(
+        self, opaque: int, connection: object, address: str, request_name: str, now: float, deadline: float
+    ) -> None:
+        self.opaque = opaque
+        self.connection = connection
+        self.address = address
+        self.request_name = request_name
+        self.sent_at = now
+        self.deadline = deadline
+        self.timeout = deadline - now
+        self.future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"<PendingRequest {self.request_name} opaque={self.opaque} to {self.address}>"
+
+
+class PendingTable:
+    """opaque → request, for all connections of a client."""
+
+    __slots__ = ("_entries", "_last_opaque")
+
+    def __init__(self, first_opaque: int = 0) -> None:
+        self._entries: dict[int, PendingRequest] = {}
+        self._last_opaque = first_opaque - 1
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"<PendingTable of {len(self._entries)}, last opaque {self._last_opaque}>"
+
+    def next_opaque(self) -> int:
+        """A sequence number that no pending request has; it wraps like Java's non-negative int."""
+        opaque = self._last_opaque
+        while True:
+            opaque = 0 if opaque >= _MAX_OPAQUE else opaque + 1
+            if opaque not in self._entries:
+                self._last_opaque = opaque
+                return opaque
+
+    def add(
+        self, opaque: int, connection: object, address: str, request_name: str, now: float, deadline: float
+    ) -> PendingRequest:
+        """Enter a request, before it is written."""
+        entry = PendingRequest(opaque, connection, address, request_name, now, deadline)
+        self._entries[opaque] = entry
+        return entry
+
+    def discard(self, entry: PendingRequest) -> None:
+        """Forget a request, whatever became of it."""
+        if self._entries.get(entry.opaque) is entry:
+            del self._entries[entry.opaque]
+
+    def complete(self, connection: object, response: Command) -> PendingRequest | None:
+        """Hand a response to its request; None if no request on that connection waits for it."""
+        entry = self._entries.get(response.opaque)
+        if entry is None or entry.connection is not connection:
+            return None
+        del self._entries[response.opaque]
+        if entry.future.done():
+            return None
+        entry.future.set_result(response)
+        return entry
+
+    def fail_connection(self, connection: object, error: Callable[[PendingRequest], RemotingError]) -> int:
+        """Fail everything that waits on a connection, at once; return how many."""
+        lost = [entry for entry in self._entries.values() if entry.connection is connection]
+        for entry in lost:
+            self._fail(entry, error(entry))
+        return len(lost)
+
+    def expire(self, now: float) -> list[PendingRequest]:
+        """Fail every request past its time-out; return them (REM-03)."""
+        late = [entry for entry in self._entries.values() if entry.deadline <= now]
+        for entry in late:
+            self._fail(
+                entry,
+                RequestTimeoutError(entry.address, f"no answer to {entry.request_name} within {entry.timeout:.3g} s"),
+            )
+        return late
+
+    def waiting_on(self, connection: object) -> int:
+        """How many requests wait on a connection."""
+        return sum(1 for entry in self._entries.values() if entry.connection is connection)
+
+    def _fail(self, entry: PendingRequest, error: RemotingError) -> None:
+        del self._entries[entry.opaque]
+        if not entry.future.done():
+            entry.future.set_exception(error)

@@ -1,0 +1,33 @@
+"""A real RocketMQ for tests: jars from Maven Central, brokers on free ports, a pytest plugin.
+
+The names below are imported when they are first asked for. Every pytest run of every user who has rocketstream
+installed loads this package (the plugin is an entry point), so it has to cost nothing until it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketstream.testing.cluster import RocketMQCluster as RocketMQCluster
+    from rocketstream.testing.jars import JarSet as JarSet
+    from rocketstream.testing.jars import resolve_jars as resolve_jars
+    from rocketstream.testing.java import Java as Java
+    from rocketstream.testing.java import find_java as find_java
+
+_HOME = {
+    "RocketMQCluster": "rocketstream.testing.cluster",
+    "JarSet": "rocketstream.testing.jars",
+    "resolve_jars": "rocketstream.testing.jars",
+    "Java": "rocketstream.testing.java",
+    "find_java": "rocketstream.testing.java",
+}
+
+__all__ = ["JarSet", "Java", "RocketMQCluster", "find_java", "resolve_jars"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
