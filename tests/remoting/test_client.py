@@ -25,6 +25,7 @@ from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.testing.scripted_server import ScriptedServer
 from rocketstream.wire.codes import RequestCode, ResponseCode, SerializeType
 from rocketstream.wire.command import Command, request, response
+from tests.scripted import eventually
 
 ASK = RequestCode.GET_MAX_OFFSET
 SILENT = RequestCode.GET_MIN_OFFSET
@@ -62,14 +63,6 @@ async def make(clock: ManualClock) -> AsyncIterator[Callable[..., RemotingClient
         await client.close()
         assert client.pending == 0
         assert client.permits_in_use == (0, 0)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to pass")
 
 
 @pytest.mark.behaviour("REM-01")

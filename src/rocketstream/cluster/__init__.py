@@ -1,0 +1,1 @@
+"""Name servers, routes, broker addresses, and the client instance that producers and consumers share."""

@@ -1,0 +1,52 @@
+"""What a response's code means: an answer, or a broker's error with its own words (REM-09, REM-10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketstream.errors import BrokerError
+from rocketstream.wire.codes import PULL_STATUS_BY_CODE, PullStatus, ResponseCode, code_name, request_name
+from rocketstream.wire.command import Command
+from rocketstream.wire.headers.pull import PullMessageResponseHeader
+
+
+def broker_error(address: str, request_code: int, response: Command) -> BrokerError:
+    """The error that a response with an error code stands for."""
+    return BrokerError(
+        address, response.code, response.remark, request=request_name(request_code), code_name=code_name(response.code)
+    )
+
+
+def expect_success(address: str, request_code: int, response: Command) -> Command:
+    """The response itself if its code is SUCCESS; any other code is a `BrokerError`."""
+    if response.code != ResponseCode.SUCCESS:
+        raise broker_error(address, request_code, response)
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What a broker said to a pull; `body` holds the stored messages and is decoded only when something was found."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+    body: bytes
+
+
+def read_pull_result(address: str, request_code: int, response: Command) -> PullResult:
+    """The result of a pull; a code that is none of the four statuses is a `BrokerError`."""
+    status = PULL_STATUS_BY_CODE.get(response.code)
+    if status is None:
+        raise broker_error(address, request_code, response)
+    header = PullMessageResponseHeader.from_fields(response.fields)
+    return PullResult(
+        status=status,
+        next_offset=header.next_begin_offset,
+        min_offset=header.min_offset,
+        max_offset=header.max_offset,
+        suggested_broker_id=header.suggest_which_broker_id,
+        body=response.body,
+    )
