@@ -210,7 +210,7 @@ class RemotingClient:
         now = self._clock.monotonic()
         if now >= deadline:
             raise RequestTimeoutError(connection.address, f"no time was left to send {request.name}")
-        entry = self._pending.add(request.opaque, connection, connection.address, request.name, now, deadline)
+        entry = self._pending.add(request.opaque, connection, connection.address, request.code, now, deadline)
         try:
             connection.write(request)
             if deadline < self._next_scan:

@@ -171,7 +171,9 @@ async def connect(address: str, owner: ConnectionOwner, settings: RemotingSettin
     try:
         in_time = await done_before(clock, attempt, clock.monotonic() + settings.connect_timeout)
     except BaseException:
-        attempt.cancel()
+        if not attempt.cancel() and not attempt.cancelled() and attempt.exception() is None:
+            # It came about in the very moment in which nobody wanted it any more.
+            attempt.result()[1].close("nobody waited for it any more")
         raise
     if not in_time:
         attempt.cancel()

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from rocketstream.errors import RemotingError, RequestTimeoutError
+from rocketstream.wire.codes import request_name
 from rocketstream.wire.command import Command
 
 _MAX_OPAQUE = 0x7FFFFFFF
@@ -19,28 +20,26 @@ _MAX_OPAQUE = 0x7FFFFFFF
 class PendingRequest:
     """A request that was given an opaque and has no outcome yet."""
 
-    __slots__ = (
-        "address",
-        "connection",
-        "deadline",
-        "future",
-        "opaque",
-        "request_name",
-        "sent_at",
-        "timeout",
-    )
+    __slots__ = ("address", "code", "connection", "deadline", "future", "opaque", "sent_at")
 
-    def __init__(
-        self, opaque: int, connection: object, address: str, request_name: str, now: float, deadline: float
-    ) -> None:
+    def __init__(self, opaque: int, connection: object, address: str, code: int, now: float, deadline: float) -> None:
         self.opaque = opaque
         self.connection = connection
         self.address = address
-        self.request_name = request_name
+        self.code = code
         self.sent_at = now
         self.deadline = deadline
-        self.timeout = deadline - now
         self.future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+
+    @property
+    def request_name(self) -> str:
+        """What was asked, for people."""
+        return request_name(self.code)
+
+    @property
+    def timeout(self) -> float:
+        """How long the answer may take."""
+        return self.deadline - self.sent_at
 
     def __repr__(self) -> str:
         return f"<PendingRequest {self.request_name} opaque={self.opaque} to {self.address}>"
@@ -71,10 +70,10 @@ class PendingTable:
                 return opaque
 
     def add(
-        self, opaque: int, connection: object, address: str, request_name: str, now: float, deadline: float
+        self, opaque: int, connection: object, address: str, code: int, now: float, deadline: float
     ) -> PendingRequest:
         """Enter a request, before it is written."""
-        entry = PendingRequest(opaque, connection, address, request_name, now, deadline)
+        entry = PendingRequest(opaque, connection, address, code, now, deadline)
         self._entries[opaque] = entry
         return entry
 

@@ -136,6 +136,6 @@ class ScriptedServer:
             answer = response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"no handler for {command.name}")
         else:
             result = handler(command)
-            answer = await result if inspect.isawaitable(result) else cast("Command | None", result)
+            answer = await result if inspect.isawaitable(result) else result
         if answer is not None and not command.is_one_way and not peer.closed.done():
             peer.send(answer)
