@@ -17,7 +17,7 @@ import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -61,7 +61,7 @@ class Round:
 
 async def drain_queue(instance: ClientInstance, address: str, group: str, queue: MessageQueue) -> int:
     """Pull a queue to its end, decoding every record; return how many there were."""
-    header = PullMessageRequestHeader(
+    fields = PullMessageRequestHeader(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -73,10 +73,11 @@ async def drain_queue(instance: ClientInstance, address: str, group: str, queue:
         subscription="*",
         sub_version=1,
         expression_type="TAG",
-    )
+    ).to_fields()
     count = offset = 0
     while True:
-        response = await instance.remoting.invoke(address, request(PULL, replace(header, queue_offset=offset)), 30.0)
+        fields["queueOffset"] = str(offset)
+        response = await instance.remoting.invoke(address, request(PULL, fields), 30.0)
         result = read_pull_result(address, PULL, response)
         if result.status is not PullStatus.FOUND:
             return count

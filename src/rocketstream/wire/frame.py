@@ -22,6 +22,7 @@ MAX_FRAME_LENGTH = 16 * 1024 * 1024
 
 _PREFIX = struct.Struct(">iBBH")  # length; encoding; high byte and low half of the header's 24-bit length
 _MAX_HEADER_LENGTH = 0xFFFFFF
+_ENCODINGS = frozenset(map(int, SerializeType))
 # Below this a copy into one buffer is cheaper than a second write.
 _JOIN_BELOW = 16 * 1024
 
@@ -57,7 +58,7 @@ class FrameReader:
         self._buffered = 0
         self._need = _PREFIX.size  # bytes that must be there before the next step
         self._header_length = -1  # -1: the next step is a prefix; else a header of that length and its body
-        self._encoding = SerializeType.JSON
+        self._encoding = 0
         self._failed: str | None = None
 
     def __repr__(self) -> str:
@@ -106,9 +107,9 @@ class FrameReader:
             raise ProtocolError(f"frame length {length} is not between 4 and {self._max}")
         if header_length > length - 4:
             raise ProtocolError(f"header length {header_length} exceeds the frame's {length - 4} bytes")
-        if encoding not in (SerializeType.JSON, SerializeType.ROCKETMQ):
+        if encoding not in _ENCODINGS:
             raise ProtocolError(f"unknown header encoding {encoding}: not a RocketMQ frame")
-        self._encoding = SerializeType(encoding)
+        self._encoding = encoding
         self._header_length = header_length
         self._need = length - 4
 

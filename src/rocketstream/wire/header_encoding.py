@@ -18,8 +18,10 @@ from rocketstream.wire.command import Command
 
 _LANGUAGE_NAMES = {code.value: code.name for code in LanguageCode}
 _LANGUAGES = {code.name: code.value for code in LanguageCode}
-_SERIALIZE_NAMES = {code.value: code.name for code in SerializeType}
-_INT32 = range(-(2**31), 2**31)
+# Plain ints: every command passes here, and an attribute of an enum is a look-up in a class.
+_JSON = int(SerializeType.JSON)
+_BINARY = int(SerializeType.ROCKETMQ)
+_OTHER = int(LanguageCode.OTHER)
 
 _FIXED = struct.Struct(">hBhii")  # code, language, version, opaque, flag
 _U16 = struct.Struct(">H")
@@ -35,18 +37,16 @@ except ImportError:
 
 def encode_header(command: Command) -> bytes:
     """The header in the command's own encoding."""
-    if command.serialize_type == SerializeType.ROCKETMQ:
-        return _encode_binary(command)
-    if command.serialize_type == SerializeType.JSON:
+    if command.serialize_type == _JSON:
         return _encode_json(command)
+    if command.serialize_type == _BINARY:
+        return _encode_binary(command)
     raise ProtocolError(f"unknown header encoding {command.serialize_type}")
 
 
-def decode_header(data: bytes, encoding: SerializeType) -> Command:
+def decode_header(data: bytes, encoding: int) -> Command:
     """A command without its body."""
-    if encoding is SerializeType.JSON:
-        return _decode_json(data)
-    return _decode_binary(data)
+    return _decode_json(data) if encoding == _JSON else _decode_binary(data)
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def decode_header(data: bytes, encoding: SerializeType) -> Command:
 
 def _encode_json(command: Command) -> bytes:
     header: dict[str, Any] = {
-        "code": int(command.code),
+        "code": int(command.code),  # an enum's member is an int that JSON encoders look at twice
         "extFields": command.fields,
         "flag": command.flag,
         "language": _LANGUAGE_NAMES.get(command.language, "OTHER"),
@@ -103,20 +103,20 @@ def _decode_json(data: bytes) -> Command:
         remark=remark,
         language=_language(header.get("language")),
         version=_int(header, "version", 0),
-        serialize_type=SerializeType.JSON,
+        serialize_type=_JSON,
     )
 
 
 def _int(header: dict[str, Any], name: str, default: int | None) -> int:
     value = header.get(name, default)
-    if type(value) is not int or value not in _INT32:
+    if type(value) is not int or not -0x80000000 <= value <= 0x7FFFFFFF:
         raise ProtocolError(f"the header's {name} is {_short(value)}, not a 32-bit number")
     return value
 
 
 def _language(value: Any) -> int:
     # A language that this version has not heard of is no reason to drop a command.
-    return _LANGUAGES.get(value, LanguageCode.OTHER) if isinstance(value, str) else LanguageCode.OTHER
+    return _LANGUAGES.get(value, _OTHER) if isinstance(value, str) else _OTHER
 
 
 def _string_map(value: Any) -> dict[str, str]:
@@ -198,7 +198,7 @@ def _decode_binary(data: bytes) -> Command:
         remark=remark or None,
         language=language,
         version=version,
-        serialize_type=SerializeType.ROCKETMQ,
+        serialize_type=_BINARY,
     )
 
 
