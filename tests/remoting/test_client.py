@@ -265,7 +265,7 @@ async def test_a_callback_runs_exactly_once_whatever_comes_first(server, make, c
         await eventually(lambda: client.connections == {})
     await clock.advance(10)
     await client.close()
-    await asyncio.to_thread(client._executor.shutdown, True)
+    await asyncio.to_thread(client._callback_threads.shutdown, True)
     assert len(calls) == 1
     expected = {
         "response": Command,
@@ -432,6 +432,25 @@ async def test_a_slow_callback_never_blocks_reading(server, make):
             assert (await client.invoke(server.address, request(ASK), 3)).code == ResponseCode.SUCCESS
     finally:
         release.set()
+
+
+@pytest.mark.behaviour("REM-11")
+async def test_callbacks_that_wait_for_requests_of_their_own_do_not_starve_their_hooks(server, make):
+    class Slow(RpcHook):
+        def before_request(self, address: str, request: Command) -> None:
+            pass
+
+    client = make(hooks=(Slow(),), callback_threads=1)
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def blocks(outcome: object) -> None:
+        again = asyncio.run_coroutine_threadsafe(client.invoke(server.address, request(ASK), 3), loop)
+        assert again.result(30).code == ResponseCode.SUCCESS
+        loop.call_soon_threadsafe(done.set)
+
+    client.invoke_with_callback(server.address, request(ASK), 3, blocks)
+    await asyncio.wait_for(done.wait(), 30)
 
 
 @pytest.mark.behaviour("REM-12")

@@ -51,9 +51,13 @@ class RemotingClient:
     ) -> None:
         self.settings = settings or RemotingSettings()
         self._clock = clock or SystemClock()
-        self._executor = ThreadPoolExecutor(self.settings.callback_threads, thread_name_prefix="rocketstream-callback")
-        self._hooks = HookChain(hooks, self._executor)
-        self._processors = Processors(self._executor)
+        # Three pools, whose threads exist only once they are needed: a callback or a processor that blocks on a request
+        # of its own must find the threads that run this request's hooks free.
+        self._callback_threads = self._threads("callback")
+        self._hook_threads = self._threads("hook")
+        self._processor_threads = self._threads("processor")
+        self._hooks = HookChain(hooks, self._hook_threads)
+        self._processors = Processors(self._processor_threads)
         self._pending = PendingTable()
         self._async_permits = Permits(self.settings.max_async_requests, "asynchronous", self._clock)
         self._one_way_permits = Permits(self.settings.max_one_way_requests, "one-way", self._clock)
@@ -75,7 +79,7 @@ class RemotingClient:
     # --- life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look for time-outs; call it on the event loop."""
+        """Begin to look for time-outs (the first request does so too); call it on the event loop."""
         if self._scan_timer is None and not self._closed:
             self._schedule_scan(self.settings.scan_delay)
 
@@ -97,7 +101,11 @@ class RemotingClient:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await asyncio.sleep(0)  # the transports close in the loop's next turn
-        self._executor.shutdown(wait=False)
+        for pool in (self._callback_threads, self._hook_threads, self._processor_threads):
+            pool.shutdown(wait=False)
+
+    def _threads(self, name: str) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self.settings.callback_threads, thread_name_prefix=f"rocketstream-{name}")
 
     # --- what others look at ------------------------------------------------------------------------------------
 
@@ -123,7 +131,10 @@ class RemotingClient:
     # --- requests -----------------------------------------------------------------------------------------------
 
     async def invoke(self, address: str, request: Command, timeout: float) -> Command:
-        """Send a request and return its response, whatever its code; raise a `RemotingError` if there is none."""
+        """Send a request and return its response, whatever its code; raise a `RemotingError` if there is none.
+
+        A command belongs to one request at a time: its opaque is set here.
+        """
         deadline = self._clock.monotonic() + timeout
         await self._async_permits.acquire(address, deadline)
         try:
@@ -170,7 +181,7 @@ class RemotingClient:
         except Exception as error:
             outcome = error
         try:
-            self._executor.submit(_run_callback, callback, outcome, request)
+            self._callback_threads.submit(_run_callback, callback, outcome, request)
         except RuntimeError:  # closed in the meantime; the callback is owed all the same
             threading.Thread(target=_run_callback, args=(callback, outcome, request), daemon=True).start()
 
@@ -234,6 +245,7 @@ class RemotingClient:
             return connection
         if self._closed:
             raise RemotingClosedError(address, "the client is closed")
+        self.start()
         attempt = self._connecting.get(address)
         if attempt is None:
             attempt = asyncio.ensure_future(connect(address, self, self.settings, self._clock))
