@@ -16,7 +16,6 @@ from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.wire.command import Command
 from rocketstream.wire.frame import FrameReader, encode_frame
 
-
 _FLUSH_ABOVE = 64 * 1024
 
 
@@ -116,6 +115,7 @@ class Connection(asyncio.Protocol):
         if not self.reason:
             self.reason = reason
         if self._transport is not None:
+            self._flush()  # a one-way request (an offset, at the end of a consumer) may have been written just now
             self._transport.abort()
 
     # --- what asyncio tells us ----------------------------------------------------------------------------------

@@ -48,10 +48,11 @@ class PendingRequest:
 class PendingTable:
     """opaque → request, for all connections of a client."""
 
-    __slots__ = ("_entries", "_last_opaque")
+    __slots__ = ("_entries", "_last_opaque", "_waiting")
 
     def __init__(self, first_opaque: int = 0) -> None:
         self._entries: dict[int, PendingRequest] = {}
+        self._waiting: dict[object, int] = {}  # connection → how many wait on it; without those on which none does
         self._last_opaque = first_opaque - 1
 
     def __len__(self) -> int:
@@ -75,19 +76,20 @@ class PendingTable:
         """Enter a request, before it is written."""
         entry = PendingRequest(opaque, connection, address, code, now, deadline)
         self._entries[opaque] = entry
+        self._waiting[connection] = self._waiting.get(connection, 0) + 1
         return entry
 
     def discard(self, entry: PendingRequest) -> None:
         """Forget a request, whatever became of it."""
         if self._entries.get(entry.opaque) is entry:
-            del self._entries[entry.opaque]
+            self._remove(entry)
 
     def complete(self, connection: object, response: Command) -> PendingRequest | None:
         """Hand a response to its request; None if no request on that connection waits for it."""
         entry = self._entries.get(response.opaque)
         if entry is None or entry.connection is not connection:
             return None
-        del self._entries[response.opaque]
+        self._remove(entry)
         if entry.future.done():
             return None
         entry.future.set_result(response)
@@ -112,9 +114,17 @@ class PendingTable:
 
     def waiting_on(self, connection: object) -> int:
         """How many requests wait on a connection."""
-        return sum(1 for entry in self._entries.values() if entry.connection is connection)
+        return self._waiting.get(connection, 0)
+
+    def _remove(self, entry: PendingRequest) -> None:
+        del self._entries[entry.opaque]
+        left = self._waiting[entry.connection] - 1
+        if left:
+            self._waiting[entry.connection] = left
+        else:
+            del self._waiting[entry.connection]
 
     def _fail(self, entry: PendingRequest, error: RemotingError) -> None:
-        del self._entries[entry.opaque]
+        self._remove(entry)
         if not entry.future.done():
             entry.future.set_exception(error)
