@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketstream.testing.cluster import RocketMQCluster as RocketMQCluster
+    from rocketstream.testing.cluster_proxy import ClusterProxy as ClusterProxy
+    from rocketstream.testing.fault_proxy import FaultProxy as FaultProxy
     from rocketstream.testing.jars import JarSet as JarSet
     from rocketstream.testing.jars import resolve_jars as resolve_jars
     from rocketstream.testing.java import Java as Java
     from rocketstream.testing.java import find_java as find_java
 
 _HOME = {
+    "ClusterProxy": "rocketstream.testing.cluster_proxy",
+    "FaultProxy": "rocketstream.testing.fault_proxy",
     "RocketMQCluster": "rocketstream.testing.cluster",
     "JarSet": "rocketstream.testing.jars",
     "resolve_jars": "rocketstream.testing.jars",
@@ -24,7 +28,7 @@ _HOME = {
     "find_java": "rocketstream.testing.java",
 }
 
-__all__ = ["JarSet", "Java", "RocketMQCluster", "find_java", "resolve_jars"]
+__all__ = ["ClusterProxy", "FaultProxy", "JarSet", "Java", "RocketMQCluster", "find_java", "resolve_jars"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,68 @@
+"""Fixtures of our own tests, beside those that the plugin `rocketstream.testing.plugin` gives to everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+
+from rocketstream.remoting.io_thread import IoThread
+from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.testing import RocketMQCluster
+from tests.bare_client import BareClient
+from tests.interop.java_peer import JavaPeer
+
+# Examples are to find mistakes, not to measure a busy machine.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.load_profile("tests")
+
+pytest_plugins = ["pytester", "tests.behaviours.checklist"]
+
+
+@pytest.fixture(scope="session")
+def java_peer(rocketmq_cluster: RocketMQCluster) -> Iterator[JavaPeer]:
+    """RocketMQ's Java client of the cluster's version, connected to it."""
+    with JavaPeer(rocketmq_cluster.version, rocketmq_cluster.name_server_address) as peer:
+        yield peer
+
+
+@pytest.fixture
+def connect(rocketmq_cluster: RocketMQCluster) -> Iterator[Callable[..., BareClient]]:
+    """Make clients of the cluster; they are closed at the end."""
+    clients: list[BareClient] = []
+
+    def connect(remoting: dict[str, Any] | None = None, **settings: Any) -> BareClient:
+        client = BareClient(
+            rocketmq_cluster.name_server_address,
+            IoThread.shared(),
+            remoting=RemotingSettings(**(remoting or {})),
+            **settings,
+        )
+        clients.append(client)
+        return client
+
+    yield connect
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture
+def client(connect: Callable[..., BareClient]) -> BareClient:
+    return connect()
+
+
+@pytest.fixture
+def broker(rocketmq_cluster: RocketMQCluster) -> str:
+    """The address of the cluster's only broker."""
+    return rocketmq_cluster.brokers[0].address
+
+
+@pytest.fixture
+def topic(client: BareClient, broker: str, unique_topic: str) -> str:
+    """A topic with one queue."""
+    client.create_topic(broker, unique_topic)
+    return unique_topic

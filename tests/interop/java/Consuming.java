@@ -1,0 +1,164 @@
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import com.sun.management.OperatingSystemMXBean;
+import java.lang.management.ManagementFactory;
+import java.net.InetSocketAddress;
+import java.net.SocketAddress;
+import java.util.Base64;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageClientExt;
+import org.apache.rocketmq.common.message.MessageExt;
+
+/** The push consumer: gathers what it gets until it has enough or the time is up, or only counts. */
+final class Consuming {
+    private static final OperatingSystemMXBean SYSTEM =
+        (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+
+    private final String nameServer;
+
+    Consuming(String nameServer) {
+        this.nameServer = nameServer;
+    }
+
+    JSONObject consume(JSONObject command) throws Exception {
+        int wanted = command.getIntValue("count");
+        ConcurrentLinkedQueue<MessageExt> received = new ConcurrentLinkedQueue<>();
+        AtomicLong count = new AtomicLong();
+        CountDownLatch enough = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = consumer(command, messages -> {
+            messages.forEach(received::add);
+            if (count.addAndGet(messages.size()) >= wanted) {
+                enough.countDown();
+            }
+        });
+        consumer.start();
+        try {
+            enough.await((long) (command.getDoubleValue("timeout") * 1000), TimeUnit.MILLISECONDS);
+        } finally {
+            consumer.shutdown();
+        }
+        JSONArray messages = new JSONArray();
+        received.forEach(message -> messages.add(fields(message)));
+        JSONObject answer = new JSONObject();
+        answer.put("messages", messages);
+        return answer;
+    }
+
+    JSONObject count(JSONObject command) throws Exception {
+        long wanted = command.getLongValue("count");
+        AtomicLong count = new AtomicLong();
+        AtomicLong firstNanos = new AtomicLong();
+        AtomicLong firstCpu = new AtomicLong();
+        AtomicLong lastNanos = new AtomicLong();
+        AtomicLong lastCpu = new AtomicLong();
+        CountDownLatch enough = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = consumer(command, messages -> {
+            if (firstNanos.get() == 0 && firstNanos.compareAndSet(0, System.nanoTime())) {
+                firstCpu.set(SYSTEM.getProcessCpuTime());
+            }
+            long total = count.addAndGet(messages.size());
+            if (total >= wanted && lastNanos.compareAndSet(0, System.nanoTime())) {
+                lastCpu.set(SYSTEM.getProcessCpuTime());
+                enough.countDown();
+            }
+        });
+        long cpuBeforeStart = SYSTEM.getProcessCpuTime();
+        long started = System.nanoTime();
+        consumer.start();
+        boolean complete;
+        try {
+            complete = enough.await((long) (command.getDoubleValue("timeout") * 1000), TimeUnit.MILLISECONDS);
+            if (!complete) {
+                lastNanos.compareAndSet(0, System.nanoTime());
+                lastCpu.compareAndSet(0, SYSTEM.getProcessCpuTime());
+            }
+        } finally {
+            consumer.shutdown();
+        }
+        JSONObject answer = new JSONObject();
+        answer.put("complete", complete);
+        answer.put("messages", count.get());
+        answer.put("seconds", firstNanos.get() == 0 ? 0.0 : (lastNanos.get() - firstNanos.get()) / 1e9);
+        answer.put("cpuSeconds", firstNanos.get() == 0 ? 0.0 : (lastCpu.get() - firstCpu.get()) / 1e9);
+        answer.put("secondsSinceStart", (lastNanos.get() - started) / 1e9);
+        answer.put("cpuSecondsSinceStart", (lastCpu.get() - cpuBeforeStart) / 1e9);
+        return answer;
+    }
+
+    private interface Sink {
+        void accept(java.util.List<MessageExt> messages);
+    }
+
+    private DefaultMQPushConsumer consumer(JSONObject command, Sink sink) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setInstanceName(UUID.randomUUID().toString());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // The client of 5.5.0 sometimes loses the heartbeat that carries a new subscription ("lock heartBeat, but
+        // failed"), and the broker then refuses its pulls ("subscription not latest") until the next one.
+        consumer.setHeartbeatBrokerInterval(1_000);
+        consumer.setConsumeMessageBatchMaxSize(JavaPeer.number(command, "batchSize", 1));
+        consumer.setPullBatchSize(JavaPeer.number(command, "pullBatchSize", 32));
+        String expression = JavaPeer.text(command, "expression", "*");
+        if (Boolean.TRUE.equals(command.getBoolean("sql"))) {
+            consumer.subscribe(command.getString("topic"), MessageSelector.bySql(expression));
+        } else {
+            consumer.subscribe(command.getString("topic"), expression);
+        }
+        if (Boolean.TRUE.equals(command.getBoolean("orderly"))) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                sink.accept(messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                sink.accept(messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        return consumer;
+    }
+
+    private static JSONObject fields(MessageExt message) {
+        JSONObject fields = new JSONObject();
+        fields.put("topic", message.getTopic());
+        fields.put("brokerName", message.getBrokerName());
+        fields.put("queueId", message.getQueueId());
+        fields.put("queueOffset", message.getQueueOffset());
+        fields.put("msgId", message.getMsgId());
+        fields.put("offsetMsgId", message instanceof MessageClientExt
+            ? ((MessageClientExt) message).getOffsetMsgId() : message.getMsgId());
+        fields.put("tags", message.getTags());
+        fields.put("keys", message.getKeys());
+        fields.put("properties", message.getProperties());
+        fields.put("body", Base64.getEncoder().encodeToString(message.getBody()));
+        fields.put("bodyCRC", message.getBodyCRC());
+        fields.put("bornTimestamp", message.getBornTimestamp());
+        fields.put("storeTimestamp", message.getStoreTimestamp());
+        fields.put("bornHost", address(message.getBornHost()));
+        fields.put("storeHost", address(message.getStoreHost()));
+        fields.put("reconsumeTimes", message.getReconsumeTimes());
+        fields.put("sysFlag", message.getSysFlag());
+        fields.put("flag", message.getFlag());
+        fields.put("commitLogOffset", message.getCommitLogOffset());
+        fields.put("storeSize", message.getStoreSize());
+        fields.put("preparedTransactionOffset", message.getPreparedTransactionOffset());
+        return fields;
+    }
+
+    private static String address(SocketAddress address) {
+        InetSocketAddress internet = (InetSocketAddress) address;
+        return internet.getAddress().getHostAddress() + ":" + internet.getPort();
+    }
+}

@@ -1,0 +1,130 @@
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.UUID;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Sends: one by one or in batches, to any queue, to one queue, or to the queue of a sharding key. */
+final class Producing {
+    /** RocketMQ 4 has no constant for it. */
+    private static final String SHARDING_KEY = "__SHARDINGKEY";
+
+    private final String nameServer;
+    private final Map<String, DefaultMQProducer> producers = new HashMap<>();
+
+    Producing(String nameServer) {
+        this.nameServer = nameServer;
+    }
+
+    JSONObject produce(JSONObject command) throws Exception {
+        DefaultMQProducer producer = producer(
+            JavaPeer.number(command, "compressOver", 4096), JavaPeer.text(command, "compressType", "ZLIB"));
+        int batch = JavaPeer.number(command, "batch", 0);
+        boolean receipts = !Boolean.FALSE.equals(command.getBoolean("receipts"));
+        MessageQueue queue = command.get("brokerName") == null ? null : new MessageQueue(
+            command.getString("topic"), command.getString("brokerName"), command.getIntValue("queueId"));
+        String shardingKey = JavaPeer.text(command, "shardingKey", null);
+
+        JSONArray answers = new JSONArray();
+        long began = System.nanoTime();
+        List<Message> pending = new ArrayList<>();
+        int count = JavaPeer.number(command, "count", JavaPeer.list(command, "bodies").size());
+        for (int number = 0; number < count; number++) {
+            Message message = message(command, number);
+            SendResult result;
+            if (batch > 0) {
+                pending.add(message);
+                if (pending.size() < batch && number < count - 1) {
+                    continue;
+                }
+                result = queue == null ? producer.send(pending) : producer.send(pending, queue);
+                pending = new ArrayList<>();
+            } else if (queue != null) {
+                result = producer.send(message, queue);
+            } else if (shardingKey != null) {
+                result = producer.send(message, new SelectMessageQueueByHash(), shardingKey);
+            } else {
+                result = producer.send(message);
+            }
+            if (receipts) {
+                answers.add(receipt(result));
+            }
+        }
+        JSONObject answer = new JSONObject();
+        answer.put("count", count);
+        answer.put("seconds", (System.nanoTime() - began) / 1e9);
+        answer.put("receipts", answers);
+        return answer;
+    }
+
+    private static Message message(JSONObject command, int number) {
+        JSONArray bodies = JavaPeer.list(command, "bodies");
+        byte[] body = bodies.isEmpty()
+            ? filler(JavaPeer.number(command, "size", 100), number)
+            : Base64.getDecoder().decode(bodies.getString(number));
+        Message message = new Message(command.getString("topic"), body);
+        if (command.get("tags") != null) {
+            message.setTags(command.getString("tags"));
+        }
+        if (command.get("keys") != null) {
+            message.setKeys(command.getString("keys"));
+        }
+        if (command.get("flag") != null) {
+            message.setFlag(command.getIntValue("flag"));
+        }
+        if (command.get("delayLevel") != null) {
+            message.setDelayTimeLevel(command.getIntValue("delayLevel"));
+        }
+        if (command.get("shardingKey") != null) {
+            MessageAccessor.putProperty(message, SHARDING_KEY, command.getString("shardingKey"));
+        }
+        if (command.get("properties") != null) {
+            command.getJSONObject("properties").forEach((key, value) -> message.putUserProperty(key, value.toString()));
+        }
+        return message;
+    }
+
+    /** Bytes that don't compress well and differ from message to message, the same ones in every run. */
+    private static byte[] filler(int size, int number) {
+        byte[] body = new byte[size];
+        new Random(number).nextBytes(body);
+        return body;
+    }
+
+    private static JSONObject receipt(SendResult result) {
+        JSONObject receipt = new JSONObject();
+        receipt.put("status", result.getSendStatus().name());
+        receipt.put("msgId", result.getMsgId());
+        receipt.put("offsetMsgId", result.getOffsetMsgId());
+        receipt.put("brokerName", result.getMessageQueue().getBrokerName());
+        receipt.put("queueId", result.getMessageQueue().getQueueId());
+        receipt.put("queueOffset", result.getQueueOffset());
+        return receipt;
+    }
+
+    private synchronized DefaultMQProducer producer(int compressOver, String compressType) throws Exception {
+        String key = compressOver + compressType;
+        if (!producers.containsKey(key)) {
+            // Read by the constructor of RocketMQ 5; RocketMQ 4 knows zlib only.
+            System.setProperty("rocketmq.message.compressType", compressType);
+            DefaultMQProducer producer = new DefaultMQProducer("java-peer-producer-" + producers.size());
+            producer.setNamesrvAddr(nameServer);
+            producer.setInstanceName(UUID.randomUUID().toString());
+            producer.setCompressMsgBodyOverHowmuch(compressOver);
+            producer.setSendMsgTimeout(10_000);
+            producer.start();
+            producers.put(key, producer);
+        }
+        return producers.get(key);
+    }
+}
