@@ -1,11 +1,39 @@
-"""rocketstream: the RocketMQ client for Python and Spark."""
+"""rocketstream: the RocketMQ client for Python and Spark.
+
+The public names, imported when they are first asked for: every pytest run of every user who has the package installed
+passes here (the plugin is an entry point), and should not pay for a client that it does not use.
+"""
 
 from __future__ import annotations
 
-from rocketstream.errors import RocketStreamError
-from rocketstream.message import Message, MessageQueue, ReceivedMessage
-from rocketstream.remoting.acl import Credentials
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketstream.errors import RocketStreamError as RocketStreamError
+    from rocketstream.message import Message as Message
+    from rocketstream.message import MessageQueue as MessageQueue
+    from rocketstream.message import ReceivedMessage as ReceivedMessage
+    from rocketstream.remoting.acl import Credentials as Credentials
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Credentials": "rocketstream.remoting.acl",
+    "Message": "rocketstream.message",
+    "MessageQueue": "rocketstream.message",
+    "ReceivedMessage": "rocketstream.message",
+    "RocketStreamError": "rocketstream.errors",
+}
 
 __all__ = ["Credentials", "Message", "MessageQueue", "ReceivedMessage", "RocketStreamError", "__version__"]
 
-__version__ = "0.1.0"
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

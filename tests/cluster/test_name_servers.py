@@ -111,6 +111,19 @@ async def test_an_unreachable_one_is_asked_when_all_others_fail(remoting, two):
     assert (await servers.ask(request(ASK), 3))[0] == one.address
 
 
+@pytest.mark.behaviour("REM-13")
+async def test_those_that_answered_come_before_those_that_did_not(remoting, two):
+    one, other = two
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{free.getsockname()[1]}"
+    servers = NameServers(remoting, [dead, one.address, other.address])
+    await servers.scan()
+    assert servers.unreachable == {dead}
+    assert servers._in_order()[0] == servers.chosen
+    assert servers._in_order()[-1] == dead
+
+
 async def test_when_none_answers_the_error_says_what_each_said(remoting):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

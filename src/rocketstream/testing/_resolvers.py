@@ -110,7 +110,8 @@ def _run(tool: str, command: Sequence[str], progress: Progress) -> None:
             line = line.rstrip()
             if line.strip(". "):
                 said.append(line)
-            if line.lower().startswith(("downloading ", "downloaded ", "[info] downloaded")) and ".jar" in line:
+            # Ivy says what it begins to download, mvn what it has downloaded (its own plug-ins too).
+            if line.startswith(("downloading ", "Downloaded ", "[INFO] Downloaded ")) and ".jar" in line:
                 downloaded += 1
                 if downloaded % 10 == 0:
                     progress(f"{tool}: {downloaded} jars downloaded")
