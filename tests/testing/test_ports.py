@@ -18,9 +18,9 @@ def test_a_port_that_is_listened_on_is_not_free() -> None:
 
 @pytest.mark.parametrize("taken_offset", ports.BROKER_OFFSETS)
 def test_a_group_is_free_as_a_whole(monkeypatch: pytest.MonkeyPatch, taken_offset: int) -> None:
-    base = ports.reserve(ports.BROKER_OFFSETS)
+    base, free = ports.reserve(ports.BROKER_OFFSETS), ports.reserve(ports.BROKER_OFFSETS)
     ports.release(base, ports.BROKER_OFFSETS)
-    free = base + 50
+    ports.release(free, ports.BROKER_OFFSETS)
     drawn = iter([base, free])
     monkeypatch.setattr(ports._random, "randrange", lambda low, high: next(drawn))
     with socket.create_server(("127.0.0.1", base + taken_offset)):

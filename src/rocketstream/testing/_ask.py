@@ -1,65 +1,61 @@
-"""One question to a name server, in the fewest bytes: is it there, and which brokers does it know?
+"""One question to a name server over a plain socket: is it there, and which brokers does it know?
 
-Self-contained on purpose: the test bed says whether a server is ready without the client that it is there to test.
+Without the client on purpose: the test bed says whether a server is ready before the client that it is there to test
+has a say.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import socket
 import ssl
-import struct
 
-GET_BROKER_CLUSTER_INFO = 106
-_BARE_KEY = re.compile(rb"([{,])\s*(\d+)\s*:")  # RocketMQ writes maps with numeric keys, unquoted
+from rocketstream.errors import BrokerError
+from rocketstream.remoting.connection import split_address
+from rocketstream.remoting.replies import expect_success
+from rocketstream.wire.bodies.route import ClusterInfo
+from rocketstream.wire.codes import RequestCode
+from rocketstream.wire.command import Command, request
+from rocketstream.wire.frame import FrameReader, encode_frame
+
+_RECEIVE = 64 * 1024
 
 
 def registered_brokers(address: str, *, timeout: float = 3.0, tls: ssl.SSLContext | None = None) -> set[str]:
-    """Return "name/id@address" of each broker that a name server knows; OSError or ValueError if it does not answer."""
-    code, body = exchange(address, GET_BROKER_CLUSTER_INFO, timeout=timeout, tls=tls)
-    if code != 0:
-        raise ValueError(f"{address} answered code {code}")
-    table = json.loads(_BARE_KEY.sub(rb'\1"\2":', body)).get("brokerAddrTable", {})
+    """Return "name/id@address" of each broker that a name server knows; OSError or ProtocolError if it says nothing."""
+    code = RequestCode.GET_BROKER_CLUSTER_INFO
+    try:
+        answer = expect_success(address, code, exchange(address, request(code), timeout=timeout, tls=tls))
+    except BrokerError as error:
+        raise ConnectionError(str(error)) from None
     return {
         f"{name}/{broker_id}@{broker_address}"
-        for name, broker in table.items()
-        for broker_id, broker_address in broker.get("brokerAddrs", {}).items()
+        for name, broker in ClusterInfo.decode(answer.body).broker_addr_table.items()
+        for broker_id, broker_address in broker.broker_addrs.items()
     }
 
 
-def exchange(address: str, code: int, *, timeout: float, tls: ssl.SSLContext | None = None) -> tuple[int, bytes]:
-    """Send one request without fields or body and return the response's code and body."""
-    host, port = address.rsplit(":", 1)
-    header = json.dumps({"code": code, "language": "PYTHON", "version": 0, "opaque": 1, "flag": 0}).encode()
+def exchange(address: str, command: Command, *, timeout: float, tls: ssl.SSLContext | None = None) -> Command:
+    """Send one request on a connection of its own and return the answer."""
+    host, port = split_address(address)
+    reader = FrameReader()
     with contextlib.ExitStack() as stack:
-        connection = stack.enter_context(socket.create_connection((host, int(port)), timeout))
+        connection = stack.enter_context(socket.create_connection((host, port), timeout))
         if tls is not None:
             connection = stack.enter_context(tls.wrap_socket(connection, server_hostname=host))
-        connection.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
-        (length,) = struct.unpack(">i", _receive(connection, 4))
-        frame = _receive(connection, length)
-    (header_length,) = struct.unpack(">i", frame[:4])
-    header_length &= 0xFFFFFF
-    return json.loads(frame[4 : 4 + header_length])["code"], frame[4 + header_length :]
+        connection.sendall(b"".join(encode_frame(command)))
+        while True:
+            chunk = connection.recv(_RECEIVE)
+            if not chunk:
+                raise ConnectionError(f"{address} closed the connection instead of answering")
+            for answer in reader.feed(chunk):
+                return answer
 
 
 def accepts_connections(address: str, timeout: float = 1.0) -> bool:
     """Whether something listens there."""
-    host, port = address.rsplit(":", 1)
     try:
-        socket.create_connection((host, int(port)), timeout).close()
+        socket.create_connection(split_address(address), timeout).close()
     except OSError:
         return False
     return True
-
-
-def _receive(connection: socket.socket, count: int) -> bytes:
-    chunks = bytearray()
-    while len(chunks) < count:
-        chunk = connection.recv(count - len(chunks))
-        if not chunk:
-            raise ConnectionError("the peer closed the connection instead of answering")
-        chunks += chunk
-    return bytes(chunks)

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from rocketstream.errors import ConfigurationError
+from rocketstream.errors import ConfigurationError, ProtocolError
 from rocketstream.testing import ports
 from rocketstream.testing._ask import accepts_connections, registered_brokers
 from rocketstream.testing._resolvers import Progress
@@ -250,7 +250,7 @@ class RocketMQCluster:
     def _brokers_known_to(self, name_server: Node) -> set[str] | None:
         try:
             return registered_brokers(name_server.address, tls=self._tls)
-        except (OSError, ValueError, KeyError):
+        except (OSError, ProtocolError):
             return None
 
 

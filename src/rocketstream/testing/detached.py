@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import platformdirs
 
-from rocketstream.errors import RocketStreamError
+from rocketstream.errors import ProtocolError, RocketStreamError
 from rocketstream.testing._ask import registered_brokers
 from rocketstream.testing._lock import locked
 from rocketstream.testing._resolvers import Progress
@@ -84,7 +84,7 @@ class DetachedCluster:
                 continue
             try:
                 known = registered_brokers(server.address)
-            except (OSError, ValueError, KeyError) as problem:
+            except (OSError, ProtocolError) as problem:
                 found.append(f"{server.name} ({server.address}) does not answer: {problem}")
                 continue
             found += [
