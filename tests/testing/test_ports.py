@@ -29,12 +29,13 @@ def test_a_group_is_free_as_a_whole(monkeypatch: pytest.MonkeyPatch, taken_offse
 
 
 def test_a_group_is_not_given_out_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ports.reserve(ports.BROKER_OFFSETS)
-    drawn = iter([first, first - 1, first + 2, first + 100])
+    first, free = ports.reserve(ports.BROKER_OFFSETS), ports.reserve(ports.BROKER_OFFSETS)
+    ports.release(free, ports.BROKER_OFFSETS)
+    drawn = iter([first, first - 1, first + 2, free])
     monkeypatch.setattr(ports._random, "randrange", lambda low, high: next(drawn))
-    assert ports.reserve(ports.BROKER_OFFSETS) == first + 100
+    assert ports.reserve(ports.BROKER_OFFSETS) == free
     ports.release(first, ports.BROKER_OFFSETS)
-    ports.release(first + 100, ports.BROKER_OFFSETS)
+    ports.release(free, ports.BROKER_OFFSETS)
 
 
 def test_no_group_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
