@@ -74,13 +74,16 @@ async def drain_queue(instance: ClientInstance, address: str, group: str, queue:
         sub_version=1,
         expression_type="TAG",
     ).to_fields()
+    begin = instance.remoting.begin
     count = offset = 0
+    pull = begin(address, request(PULL, fields), 30.0)
     while True:
-        fields["queueOffset"] = str(offset)
-        response = await instance.remoting.invoke(address, request(PULL, fields), 30.0)
-        result = read_pull_result(address, PULL, response)
+        result = read_pull_result(address, PULL, await pull)
         if result.status is not PullStatus.FOUND:
             return count
+        fields["queueOffset"] = str(result.next_offset)
+        pull = begin(address, request(PULL, fields), 30.0)
+        await asyncio.sleep(0)  # the next pull leaves; its messages are read while we decode these
         decoded = decode_records(result.body, queue=queue, min_offset=result.min_offset, max_offset=result.max_offset)
         assert not decoded.corrupt
         messages = decoded.messages

@@ -287,6 +287,103 @@ async def test_a_callback_is_owed_even_by_a_closed_client(server, make):
     assert isinstance(outcomes[0], RemotingClosedError)
 
 
+@pytest.mark.behaviour("REM-05", "REM-06")
+@pytest.mark.parametrize("ending", ["response", "cut", "timeout", "go away"])
+async def test_the_quick_way_has_one_outcome_too_and_gives_its_permit_back(server, make, clock, ending):
+    client = make()
+    held: list[Command] = []
+    server.on(SILENT, lambda command: held.append(command))
+    outcomes: list[object] = []
+    assert not client.try_invoke(server.address, request(SILENT), clock.monotonic() + 5, outcomes.append), (
+        "no connection"
+    )
+    await client.connect(server.address)
+    assert client.try_invoke(server.address, request(SILENT), clock.monotonic() + 5, outcomes.append)
+    assert client.permits_in_use == (1, 0)
+    await server.until_received(1)
+    peer = server.peers[0]
+    if ending == "response":
+        peer.send(ok(held[0]))
+    elif ending == "go away":
+        peer.send(response(held[0], ResponseCode.GO_AWAY))
+    elif ending == "cut":
+        peer.cut()
+    else:
+        await clock.advance(6)
+    await eventually(lambda: bool(outcomes))
+    assert client.permits_in_use == (0, 0)
+    assert client.pending == 0
+    await clock.advance(10)
+    expected = {"response": Command, "go away": Command, "cut": ConnectionLostError, "timeout": RequestTimeoutError}
+    assert [type(outcome) for outcome in outcomes] == [expected[ending]]
+
+
+@pytest.mark.behaviour("REM-05", "REM-06")
+async def test_a_request_that_was_begun_ends_like_any_other(server, make, clock):
+    held: list[Command] = []
+    server.on(SILENT, lambda command: held.append(command))
+    client = make()
+    first = client.begin(server.address, request(ASK, {"n": "1"}), 3)  # nothing is connected yet
+    assert (await first).fields == {"n": "1"}
+    second = client.begin(server.address, request(ASK, {"n": "2"}), 3)
+    assert client.pending == 1, "it was written at once"
+    assert (await second).fields == {"n": "2"}
+    late = client.begin(server.address, request(SILENT), 5)
+    await server.until_received(3)
+    await clock.advance(6)
+    with pytest.raises(RequestTimeoutError):
+        await late
+    await client.connect(server.address)
+    lost = client.begin(server.address, request(SILENT), 5)
+    await server.until_received(4)
+    server.peers[0].cut()
+    with pytest.raises(ConnectionLostError):
+        await lost
+    refused = client.begin("127.0.0.1:1", request(ASK), 3)
+    with pytest.raises(ConnectError):
+        await refused
+    assert client.permits_in_use == (0, 0)
+
+
+async def test_a_request_that_was_begun_moves_on_go_away(server, make):
+    answers = [ResponseCode.GO_AWAY, ResponseCode.SUCCESS]
+    server.on(ASK, lambda command: response(command, answers.pop(0)))
+    client = make()
+    await client.connect(server.address)
+    old = server.peers[0]
+    assert (await client.begin(server.address, request(ASK), 3)).code == ResponseCode.SUCCESS
+    assert server.connections_made == 2
+    await asyncio.wait_for(old.closed, 10)
+
+
+async def test_closing_ends_what_was_begun(server, make):
+    client = make()
+    await client.connect(server.address)
+    waiting = client.begin(server.address, request(SILENT), 30)
+    await server.until_received(1)
+    await client.close()
+    with pytest.raises(RemotingClosedError):
+        await waiting
+    with pytest.raises(RemotingClosedError):
+        await client.begin(server.address, request(ASK), 3)
+
+
+async def test_the_quick_way_is_refused_where_something_has_to_be_waited_for(server, make, clock):
+    def never(outcome: object) -> None:
+        raise AssertionError("it was not sent")
+
+    hooked = make(hooks=(RpcHook(),))
+    await hooked.connect(server.address)
+    assert not hooked.try_invoke(server.address, request(ASK), clock.monotonic() + 3, never)
+    full = make(max_async_requests=1)
+    await full.connect(server.address)
+    busy = asyncio.ensure_future(full.invoke(server.address, request(SILENT), 30))
+    await server.until_received(1)
+    assert not full.try_invoke(server.address, request(ASK), clock.monotonic() + 3, never)
+    assert not full.try_invoke(server.address, request(ASK), clock.monotonic(), never)
+    busy.cancel()
+
+
 @pytest.mark.behaviour("REM-06")
 async def test_asynchronous_requests_are_limited_and_permits_come_back_on_every_path(server, make, clock):
     client = make(max_async_requests=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rocketstream.errors import ConnectionLostError, RequestTimeoutError
@@ -17,7 +19,8 @@ def answer(opaque: int) -> Command:
 
 async def add(table: PendingTable, connection: str = ONE, deadline: float = 10.0):
     opaque = table.next_opaque()
-    return table.add(opaque, connection, "b:1", 11, 0.0, deadline)
+    future = asyncio.get_running_loop().create_future()
+    return table.add(opaque, connection, "b:1", 11, 0.0, deadline, future)
 
 
 @pytest.mark.behaviour("REM-01")
@@ -48,10 +51,10 @@ async def test_an_entry_leaves_once_by_whatever_comes_first():
     assert table.fail_connection(ONE, lambda entry: ConnectionLostError(entry.address, "cut")) == 1
     assert table.fail_connection(ONE, lambda entry: ConnectionLostError(entry.address, "cut")) == 0
     assert len(table) == table.waiting_on(ONE) == 0
-    assert answered.future.result().opaque == answered.opaque
-    assert isinstance(late.future.exception(), RequestTimeoutError)
-    assert isinstance(lost.future.exception(), ConnectionLostError)
-    assert not gone.future.done()
+    assert answered.completion.result().opaque == answered.opaque
+    assert isinstance(late.completion.exception(), RequestTimeoutError)
+    assert isinstance(lost.completion.exception(), ConnectionLostError)
+    assert not gone.completion.done()
 
 
 @pytest.mark.behaviour("REM-07")
@@ -61,7 +64,7 @@ async def test_a_lost_connection_takes_only_its_own_requests():
     assert (table.waiting_on(ONE), table.waiting_on(OTHER)) == (1, 1)
     assert table.complete(OTHER, answer(mine.opaque)) is None
     table.fail_connection(ONE, lambda entry: ConnectionLostError(entry.address, "cut"))
-    assert isinstance(mine.future.exception(), ConnectionLostError)
-    assert not others.future.done()
+    assert isinstance(mine.completion.exception(), ConnectionLostError)
+    assert not others.completion.done()
     assert (table.waiting_on(ONE), table.waiting_on(OTHER)) == (0, 1)
     assert repr(others) == "<PendingRequest PULL_MESSAGE opaque=1 to b:1>"

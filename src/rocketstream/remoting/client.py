@@ -26,7 +26,7 @@ from rocketstream.errors import (
 from rocketstream.remoting.connection import Connection, connect
 from rocketstream.remoting.deadline import done_before
 from rocketstream.remoting.hooks import HookChain, RpcHook
-from rocketstream.remoting.pending import PendingTable
+from rocketstream.remoting.pending import CallbackCompletion, PendingTable
 from rocketstream.remoting.permits import Permits
 from rocketstream.remoting.processors import Processor, Processors
 from rocketstream.remoting.settings import RemotingSettings
@@ -185,6 +185,94 @@ class RemotingClient:
         except RuntimeError:  # closed in the meantime; the callback is owed all the same
             threading.Thread(target=_run_callback, args=(callback, outcome, request), daemon=True).start()
 
+    def try_invoke(self, address: str, request: Command, deadline: float, callback: Callback) -> bool:
+        """Send a request at once, if nothing has to be waited for (a connection, a permit, a hook's thread).
+
+        False: nothing was done, use `invoke`. Otherwise `callback` gets the response, GO_AWAY included, or the error,
+        on the I/O thread: it must not block and is the client's own code, never a user's. This is what many small
+        requests take: no task, no future, no timer each.
+        """
+        connection = self._connections.get(address)
+        now = self._clock.monotonic()
+        if (
+            connection is None
+            or connection.closed
+            or connection.congested
+            or now >= deadline
+            or not self._hooks.inline
+            or not self._async_permits.try_acquire()
+        ):
+            return False
+
+        def finish(outcome: Outcome) -> None:
+            self._async_permits.release()
+            if isinstance(outcome, Command):
+                if self._hooks:
+                    self._hooks.after_response_inline(address, request, outcome)
+                if outcome.code == ResponseCode.GO_AWAY:
+                    self._retire(connection)
+            if connection.going_away:
+                self._close_if_left(connection)
+            callback(outcome)
+
+        request.serialize_type = self.settings.serialize_type
+        request.opaque = self._pending.next_opaque()
+        entry = self._pending.add(
+            request.opaque, connection, address, request.code, now, deadline, CallbackCompletion(finish)
+        )
+        try:
+            self._hooks.before_request_inline(address, request)
+            connection.write(request)
+        except Exception as error:
+            self._pending.discard(entry)
+            entry.completion.set_exception(error)
+            return True
+        if deadline < self._next_scan:
+            self._clock.call_later(deadline - now, self._expire)
+        return True
+
+    def begin(self, address: str, request: Command, timeout: float) -> asyncio.Future[Command]:
+        """Send a request now and return a future of its response; it leaves before the caller's next `await` ends.
+
+        What `invoke` is to a caller that has nothing else to do, this is to one that has: a consumer sends its next
+        pull first and decodes the last one's messages while the broker is at work.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Command] = loop.create_future()
+        deadline = self._clock.monotonic() + timeout
+
+        def conclude(outcome: Outcome) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            elif outcome.code == ResponseCode.GO_AWAY:
+                self._begin_slowly(address, request, deadline, future)
+            else:
+                future.set_result(outcome)
+
+        if not self.try_invoke(address, request, deadline, conclude):
+            self._begin_slowly(address, request, deadline, future)
+        return future
+
+    def _begin_slowly(self, address: str, request: Command, deadline: float, future: asyncio.Future[Command]) -> None:
+        async def invoke() -> None:
+            try:
+                response = await self.invoke(address, request, max(deadline - self._clock.monotonic(), 0.0))
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(response)
+
+        task = asyncio.ensure_future(invoke())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def connect(self, address: str, timeout: float | None = None) -> Connection:
         """The open connection of an address, made if there is none."""
         limit = self.settings.connect_timeout if timeout is None else timeout
@@ -221,17 +309,18 @@ class RemotingClient:
         now = self._clock.monotonic()
         if now >= deadline:
             raise RequestTimeoutError(connection.address, f"no time was left to send {request.name}")
-        entry = self._pending.add(request.opaque, connection, connection.address, request.code, now, deadline)
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        entry = self._pending.add(request.opaque, connection, connection.address, request.code, now, deadline, future)
         try:
             connection.write(request)
             if deadline < self._next_scan:
                 # Sooner than the next scan: an extra one, so that short time-outs are kept exactly.
                 timer = self._clock.call_later(deadline - now, self._expire)
                 try:
-                    return await entry.future
+                    return await future
                 finally:
                     timer.cancel()
-            return await entry.future
+            return await future
         finally:
             self._pending.discard(entry)
             if connection.going_away:

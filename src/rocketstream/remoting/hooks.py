@@ -41,6 +41,21 @@ class HookChain:
     def __bool__(self) -> bool:
         return bool(self._hooks)
 
+    @property
+    def inline(self) -> bool:
+        """Whether none of them needs another thread."""
+        return all(hook.inline for hook in self._hooks)
+
+    def before_request_inline(self, address: str, request: Command) -> None:
+        """Run them here and now; only if they are all `inline`."""
+        for hook in self._hooks:
+            hook.before_request(address, request)
+
+    def after_response_inline(self, address: str, request: Command, response: Command) -> None:
+        """Run them here and now; only if they are all `inline`."""
+        for hook in self._hooks:
+            hook.after_response(address, request, response)
+
     async def before_request(self, address: str, request: Command) -> None:
         """Run every hook's `before_request`; the first exception ends it."""
         for hook in self._hooks:

@@ -7,8 +7,8 @@ Everything that ends a request goes through this table, and an entry leaves it e
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from rocketstream.errors import RemotingError, RequestTimeoutError
 from rocketstream.wire.codes import request_name
@@ -17,19 +17,67 @@ from rocketstream.wire.command import Command
 _MAX_OPAQUE = 0x7FFFFFFF
 
 
+class Completion(Protocol):
+    """Where an outcome goes; an `asyncio.Future` is one."""
+
+    def done(self) -> bool:
+        """Whether there is an outcome, or nobody waits for one."""
+
+    def set_result(self, result: Command, /) -> None:
+        """The response."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Why there is none."""
+
+
+class CallbackCompletion:
+    """Gives the outcome to a function, on the I/O thread, at once: for senders that have no task to wake."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[Command | BaseException], None]) -> None:
+        self._callback: Callable[[Command | BaseException], None] | None = callback
+
+    def done(self) -> bool:
+        """Whether the function was called."""
+        return self._callback is None
+
+    def set_result(self, result: Command, /) -> None:
+        """Call it with the response."""
+        self._call(result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """Call it with the error."""
+        self._call(exception)
+
+    def _call(self, outcome: Command | BaseException) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(outcome)
+
+
 class PendingRequest:
     """A request that was given an opaque and has no outcome yet."""
 
-    __slots__ = ("address", "code", "connection", "deadline", "future", "opaque", "sent_at")
+    __slots__ = ("address", "code", "completion", "connection", "deadline", "opaque", "sent_at")
 
-    def __init__(self, opaque: int, connection: object, address: str, code: int, now: float, deadline: float) -> None:
+    def __init__(
+        self,
+        opaque: int,
+        connection: object,
+        address: str,
+        code: int,
+        now: float,
+        deadline: float,
+        completion: Completion,
+    ) -> None:
         self.opaque = opaque
         self.connection = connection
         self.address = address
         self.code = code
         self.sent_at = now
         self.deadline = deadline
-        self.future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self.completion = completion
 
     @property
     def request_name(self) -> str:
@@ -71,10 +119,17 @@ class PendingTable:
                 return opaque
 
     def add(
-        self, opaque: int, connection: object, address: str, code: int, now: float, deadline: float
+        self,
+        opaque: int,
+        connection: object,
+        address: str,
+        code: int,
+        now: float,
+        deadline: float,
+        completion: Completion,
     ) -> PendingRequest:
         """Enter a request, before it is written."""
-        entry = PendingRequest(opaque, connection, address, code, now, deadline)
+        entry = PendingRequest(opaque, connection, address, code, now, deadline, completion)
         self._entries[opaque] = entry
         self._waiting[connection] = self._waiting.get(connection, 0) + 1
         return entry
@@ -90,9 +145,9 @@ class PendingTable:
         if entry is None or entry.connection is not connection:
             return None
         self._remove(entry)
-        if entry.future.done():
+        if entry.completion.done():
             return None
-        entry.future.set_result(response)
+        entry.completion.set_result(response)
         return entry
 
     def fail_connection(self, connection: object, error: Callable[[PendingRequest], RemotingError]) -> int:
@@ -126,5 +181,5 @@ class PendingTable:
 
     def _fail(self, entry: PendingRequest, error: RemotingError) -> None:
         self._remove(entry)
-        if not entry.future.done():
-            entry.future.set_exception(error)
+        if not entry.completion.done():
+            entry.completion.set_exception(error)

@@ -30,10 +30,16 @@ class Permits:
         """How many permits are out."""
         return self._limit - self._free
 
-    async def acquire(self, address: str, deadline: float) -> None:
-        """Take a permit, waiting for one until the deadline; pair with exactly one `release`."""
+    def try_acquire(self) -> bool:
+        """Take a permit if one can be had without waiting."""
         if self._free and not self._waiters:
             self._free -= 1
+            return True
+        return False
+
+    async def acquire(self, address: str, deadline: float) -> None:
+        """Take a permit, waiting for one until the deadline; pair with exactly one `release`."""
+        if self.try_acquire():
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
