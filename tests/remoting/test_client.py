@@ -88,7 +88,7 @@ async def test_a_failed_send_fails_the_caller_at_once(server, make, clock):
     connection = client.connections[server.address]
     write = connection._transport.write
     connection._transport.abort()  # the socket is closing; asyncio has not told us yet
-    client._connections[server.address] = connection
+    client._pool._open[server.address] = connection
     before = clock.monotonic()
     with pytest.raises(SendRequestError, match="connection is closed"):
         await client._ask(connection, request(ASK), clock.monotonic() + 3)

@@ -17,17 +17,16 @@ from typing import TypeAlias
 
 from rocketstream.clock import Clock, SystemClock, Timer
 from rocketstream.errors import (
-    ConnectError,
     ConnectionLostError,
     RemotingClosedError,
     RequestTimeoutError,
     SendRequestError,
 )
-from rocketstream.remoting.connection import Connection, connect
-from rocketstream.remoting.deadline import done_before
+from rocketstream.remoting.connection import Connection
 from rocketstream.remoting.hooks import HookChain, RpcHook
 from rocketstream.remoting.pending import CallbackCompletion, PendingTable
 from rocketstream.remoting.permits import Permits
+from rocketstream.remoting.pool import ConnectionPool
 from rocketstream.remoting.processors import Processor, Processors
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.wire.codes import ResponseCode, RpcFlag
@@ -61,9 +60,7 @@ class RemotingClient:
         self._pending = PendingTable()
         self._async_permits = Permits(self.settings.max_async_requests, "asynchronous", self._clock)
         self._one_way_permits = Permits(self.settings.max_one_way_requests, "one-way", self._clock)
-        self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Task[Connection]] = {}
-        self._leaving: set[Connection] = set()  # told to go away, still waited on
+        self._pool = ConnectionPool(self, self.settings, self._clock, self._pending.waiting_on)
         self._tasks: set[asyncio.Task[None]] = set()
         self._scan_timer: Timer | None = None
         self._next_scan = 0.0
@@ -72,7 +69,7 @@ class RemotingClient:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "new" if self._scan_timer is None else "running"
         return (
-            f"<RemotingClient {state}, {len(self._connections)} connections, {len(self._pending)} pending,"
+            f"<RemotingClient {state}, {len(self._pool)} connections, {len(self._pending)} pending,"
             f" {self._async_permits.in_use} asynchronous and {self._one_way_permits.in_use} one-way permits in use>"
         )
 
@@ -90,11 +87,7 @@ class RemotingClient:
         self._closed = True
         if self._scan_timer is not None:
             self._scan_timer.cancel()
-        for attempt in list(self._connecting.values()):
-            attempt.cancel()
-        for connection in [*self._connections.values(), *self._leaving]:
-            self._forget(connection)
-            connection.close("the client was closed")
+        for connection in self._pool.close():
             self._fail_pending(connection)
         for task in self._tasks:
             task.cancel()  # each hands its callback the news that the client was closed
@@ -122,7 +115,7 @@ class RemotingClient:
     @property
     def connections(self) -> dict[str, Connection]:
         """The open connections by address (a copy)."""
-        return dict(self._connections)
+        return self._pool.by_address
 
     def register_processor(self, code: int, processor: Processor) -> None:
         """Answer requests of that code that brokers send us."""
@@ -192,11 +185,10 @@ class RemotingClient:
         on the I/O thread: it must not block and is the client's own code, never a user's. This is what many small
         requests take: no task, no future, no timer each.
         """
-        connection = self._connections.get(address)
+        connection = self._pool.get(address)
         now = self._clock.monotonic()
         if (
             connection is None
-            or connection.closed
             or connection.congested
             or now >= deadline
             or not self._hooks.inline
@@ -210,9 +202,8 @@ class RemotingClient:
                 if self._hooks:
                     self._hooks.after_response_inline(address, request, outcome)
                 if outcome.code == ResponseCode.GO_AWAY:
-                    self._retire(connection)
-            if connection.going_away:
-                self._close_if_left(connection)
+                    self._pool.retire(connection)
+            self._pool.close_if_left(connection)
             callback(outcome)
 
         request.serialize_type = self.settings.serialize_type
@@ -280,7 +271,7 @@ class RemotingClient:
 
     def disconnect(self, address: str, reason: str) -> None:
         """Close the connection of an address, if there is one."""
-        connection = self._connections.get(address)
+        connection = self._pool.get(address)
         if connection is not None:
             connection.close(reason)
 
@@ -294,12 +285,12 @@ class RemotingClient:
 
     async def _exchange_elsewhere(self, connection: Connection, request: Command, deadline: float) -> Command:
         """Ask again on a new connection: the peer told us to leave the old one. Hooks have already run."""
-        self._retire(connection)
+        self._pool.retire(connection)
         replacement = await self._connection(connection.address, deadline)
         request.opaque = self._pending.next_opaque()
         response = await self._ask(replacement, request, deadline)
         if response.code == ResponseCode.GO_AWAY:
-            self._retire(replacement)
+            self._pool.retire(replacement)
             raise SendRequestError(connection.address, "the peer is going away (it said so on a new connection too)")
         return response
 
@@ -323,39 +314,13 @@ class RemotingClient:
             return await future
         finally:
             self._pending.discard(entry)
-            if connection.going_away:
-                self._close_if_left(connection)
+            self._pool.close_if_left(connection)
 
     # --- connections --------------------------------------------------------------------------------------------
 
     async def _connection(self, address: str, deadline: float) -> Connection:
-        connection = self._connections.get(address)
-        if connection is not None and not connection.closed:
-            return connection
-        if self._closed:
-            raise RemotingClosedError(address, "the client is closed")
         self.start()
-        attempt = self._connecting.get(address)
-        if attempt is None:
-            attempt = asyncio.ensure_future(connect(address, self, self.settings, self._clock))
-            self._connecting[address] = attempt
-            attempt.add_done_callback(lambda done: self._on_connected(address, done))
-        if not await done_before(self._clock, attempt, deadline):
-            raise ConnectError(address, "no connection within the request's time-out")
-        if attempt.cancelled():
-            raise RemotingClosedError(address, "the client was closed while it connected")
-        return attempt.result()
-
-    def _on_connected(self, address: str, attempt: asyncio.Task[Connection]) -> None:
-        self._connecting.pop(address, None)
-        if attempt.cancelled() or attempt.exception() is not None:
-            return
-        connection = attempt.result()
-        if self._closed:
-            connection.close("the client was closed")
-        elif not connection.closed:
-            self._connections[address] = connection
-            log.debug("connected: %r", connection)
+        return await self._pool.obtain(address, deadline)
 
     def on_command(self, connection: Connection, command: Command) -> None:
         """A command has arrived (`ConnectionOwner`)."""
@@ -371,7 +336,7 @@ class RemotingClient:
 
     def on_closed(self, connection: Connection) -> None:
         """A connection has ended (`ConnectionOwner`): it leaves the table and its requests fail at once (REM-07)."""
-        self._forget(connection)
+        self._pool.forget(connection)
         failed = self._fail_pending(connection)
         level = logging.WARNING if failed else logging.DEBUG
         log.log(level, "%r ended; %d requests were waiting on it", connection, failed)
@@ -385,25 +350,6 @@ class RemotingClient:
                 entry.address, f"the connection ended before {entry.request_name} was answered: {reason}"
             ),
         )
-
-    def _forget(self, connection: Connection) -> None:
-        self._leaving.discard(connection)
-        if self._connections.get(connection.address) is connection:
-            del self._connections[connection.address]
-
-    def _retire(self, connection: Connection) -> None:
-        """Use it for no new request; close it when nobody waits on it any more."""
-        if connection.going_away:
-            return
-        log.info("%s asked us to go away; making a new connection", connection.address)
-        connection.going_away = True
-        self._forget(connection)
-        self._leaving.add(connection)
-        self._close_if_left(connection)
-
-    def _close_if_left(self, connection: Connection) -> None:
-        if not connection.closed and not self._pending.waiting_on(connection):
-            connection.close("the peer asked us to go away")
 
     def _write_answer(self, connection: Connection, reply: Command) -> None:
         try:
@@ -420,7 +366,7 @@ class RemotingClient:
     def _scan(self) -> None:
         self._schedule_scan(self.settings.scan_period)
         self._expire()
-        self._close_idle()
+        self._pool.close_idle()
 
     def _expire(self) -> None:
         now = self._clock.monotonic()
@@ -433,14 +379,6 @@ class RemotingClient:
             if silent >= self.settings.dead_after:
                 # Otherwise each further request would wait out its time-out, until TCP gives up a quarter hour later.
                 connection.close(f"nothing was heard for {silent:.3g} s")
-
-    def _close_idle(self) -> None:
-        if not self.settings.max_idle:
-            return
-        oldest = self._clock.monotonic() - self.settings.max_idle
-        for connection in list(self._connections.values()):
-            if connection.last_activity <= oldest and not self._pending.waiting_on(connection):
-                connection.close(f"idle for {self.settings.max_idle:g} s")
 
 
 def _run_callback(callback: Callback, outcome: Outcome, request: Command) -> None:
