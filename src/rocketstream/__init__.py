@@ -10,23 +10,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rocketstream.admin.client import AdminClient as AdminClient
     from rocketstream.errors import RocketStreamError as RocketStreamError
     from rocketstream.message import Message as Message
     from rocketstream.message import MessageQueue as MessageQueue
     from rocketstream.message import ReceivedMessage as ReceivedMessage
+    from rocketstream.producer.producer import Producer as Producer
+    from rocketstream.producer.receipt import SendReceipt as SendReceipt
+    from rocketstream.producer.receipt import SendStatus as SendStatus
+    from rocketstream.producer.receipt import TransactionState as TransactionState
+    from rocketstream.producer.transaction import TransactionProducer as TransactionProducer
     from rocketstream.remoting.acl import Credentials as Credentials
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "AdminClient": "rocketstream.admin.client",
     "Credentials": "rocketstream.remoting.acl",
     "Message": "rocketstream.message",
     "MessageQueue": "rocketstream.message",
+    "Producer": "rocketstream.producer.producer",
     "ReceivedMessage": "rocketstream.message",
     "RocketStreamError": "rocketstream.errors",
+    "SendReceipt": "rocketstream.producer.receipt",
+    "SendStatus": "rocketstream.producer.receipt",
+    "TransactionProducer": "rocketstream.producer.transaction",
+    "TransactionState": "rocketstream.producer.receipt",
 }
 
-__all__ = ["Credentials", "Message", "MessageQueue", "ReceivedMessage", "RocketStreamError", "__version__"]
+__all__ = [
+    "AdminClient",
+    "Credentials",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ReceivedMessage",
+    "RocketStreamError",
+    "SendReceipt",
+    "SendStatus",
+    "TransactionProducer",
+    "TransactionState",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,8 @@ error here, never a default: an offset that cannot be read is not -1, a route th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RocketStreamError(Exception):
     """The root of everything that rocketstream raises on purpose."""
@@ -126,3 +128,58 @@ class TopicRouteNotFoundError(RocketStreamError):
 
 class BrokerNotFoundError(RocketStreamError):
     """No address is known for a broker name, even after the route was fetched again."""
+
+
+# --- sending ----------------------------------------------------------------------------------------------------
+
+
+class SendFailedError(RocketStreamError):
+    """A message was not sent, or nobody knows whether it was. `attempts` says who was tried and why it failed.
+
+    After `maybe_stored` attempts (a connection lost, a time-out, a shutdown meanwhile) the broker may have stored it
+    all the same.
+    """
+
+    def __init__(self, topic: str, attempts: Sequence[tuple[str, BaseException]], elapsed: float) -> None:
+        tried = "; ".join(f"{where}: {_without_address(where, error)}" for where, error in attempts) or "no broker"
+        super().__init__(
+            f"a message for topic {topic!r} was not sent after {len(attempts)} attempts in {elapsed:.2f} s: {tried}"
+        )
+        self.topic = topic
+        self.attempts = tuple(attempts)
+
+    @property
+    def maybe_stored(self) -> bool:
+        """Whether one of the attempts may have been carried out."""
+        unclear = ConnectionLostError | RequestTimeoutError | RemotingClosedError
+        return any(isinstance(error, unclear) for _, error in self.attempts)
+
+
+class UnsupportedByBrokerError(RocketStreamError):
+    """A broker is too old for what it was to be asked, or is configured not to do it."""
+
+
+class RecallFailedError(RocketStreamError):
+    """A broker did not take a timer message back: it may have been delivered, or will be."""
+
+    def __init__(self, address: str, message_id: str, why: str) -> None:
+        super().__init__(f"{address} did not recall message {message_id}: {why}")
+        self.address = address
+        self.message_id = message_id
+
+
+class ReplyTimeoutError(RocketStreamError, TimeoutError):
+    """A request was sent, but no reply to it came within the time-out."""
+
+    def __init__(self, topic: str, message_id: str, timeout: float) -> None:
+        super().__init__(
+            f"request {message_id} was sent to topic {topic!r}, but no reply came within {timeout:g} s: nobody consumes"
+            " the topic, or whoever does was too slow or does not reply"
+        )
+        self.topic = topic
+        self.message_id = message_id
+
+
+def _without_address(where: str, error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    return text.removeprefix(f"{where}: ").removeprefix(f"{where} ")

@@ -392,7 +392,8 @@ def _body_bytes(body: object) -> bytes:
 def _joined_keys(keys: str | Iterable[str] | None) -> str | None:
     if keys is None or isinstance(keys, str):
         return keys
-    if not isinstance(keys, Iterable):
+    given: object = keys
+    if not isinstance(given, Iterable) or isinstance(given, bytes | bytearray):
         raise TypeError(f"keys must be a str or an iterable of str, got {type(keys).__name__}: {keys!r}")
     several = list(keys)
     for key in several:

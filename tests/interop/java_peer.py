@@ -10,33 +10,16 @@ The program is `java/*.java`; it is compiled once per source and version into th
 from __future__ import annotations
 
 import base64
-import contextlib
-import hashlib
-import itertools
-import json
-import os
-import shutil
-import subprocess
-import tempfile
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
-from rocketstream.errors import RocketStreamError
-from rocketstream.testing.jars import JarSet, cache_directory, resolve_jars
-from rocketstream.testing.java import find_java
-from rocketstream.testing.node import JAVA_17_DOORS, PROFILES, Profile
-from rocketstream.testing.process import DirectoryGuard, GuardedProcess
+from tests.interop.java_program import JavaPeerError, JavaProgram, compile_peer
 
-SOURCES = Path(__file__).with_name("java")
+__all__ = ["JavaCount", "JavaMessage", "JavaPeer", "JavaPeerError", "JavaReceipt", "compile_peer"]
 
-
-class JavaPeerError(RocketStreamError):
-    """The Java program answered with an exception, or did not answer."""
+TransactionState = Literal["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]  # Java's spelling
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +59,25 @@ class JavaMessage:
     commit_log_offset: int
     store_size: int
     prepared_transaction_offset: int
+    consumed_timestamp: int
+    """When the listener got it; not a field of `MessageExt`."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaReply:
+    """What the Java producer's `request` returned."""
+
+    body: bytes
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class JavaSends:
+    """How fast the Java producer was, from the first send to the last answer."""
+
+    messages: int
+    seconds: float
+    cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,73 +92,8 @@ class JavaCount:
     cpu_seconds_since_start: float
 
 
-class JavaPeer:
-    """The Java client of one RocketMQ version, in a process of its own.
-
-    `jvm_properties` reach the client's own switches: `rocketmq.serialize.type=ROCKETMQ` for binary headers,
-    `tls.enable=true`, ... `profile="benchmark"` runs it with the JIT compiler that its users have.
-    """
-
-    def __init__(
-        self,
-        version: str,
-        name_server: str,
-        *,
-        profile: Profile = "test",
-        heap: str = "256m",
-        jvm_properties: Mapping[str, str] | None = None,
-        jvm_options: Sequence[str] = (),
-    ) -> None:
-        self.version = version
-        self.name_server = name_server
-        self._profile = profile
-        self._heap = heap
-        self._jvm_properties = dict(jvm_properties or {})
-        self._jvm_options = jvm_options
-        self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self._ended = False
-        self._waiting: dict[int, Future[dict[str, Any]]] = {}
-
-    def __enter__(self) -> Self:
-        jars = resolve_jars(self.version)
-        classes = compile_peer(jars)
-        self._home = Path(tempfile.mkdtemp(prefix="rocketstream-peer-"))
-        self._home_guard = DirectoryGuard(self._home)
-        self._log = self._home / "peer.log"
-        properties = {"user.home": str(self._home), **self._jvm_properties}
-        command = [
-            *(str(find_java().executable), *JAVA_17_DOORS, f"-Xms{self._heap}", f"-Xmx{self._heap}"),
-            *(*PROFILES[self._profile], *self._jvm_options),
-            *(f"-D{key}={value}" for key, value in properties.items()),
-            *("-cp", os.pathsep.join((str(classes), jars.classpath)), "JavaPeer", self.name_server),
-        ]
-        with self._log.open("ab") as log:
-            self._process = GuardedProcess(command, output=log, piped=True)
-        self._reader = threading.Thread(target=self._read_answers, name="java-peer", daemon=True)
-        self._reader.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(b'{"command": "exit"}\n')
-            self._process.stdin.flush()
-        if not self._process.wait(5.0):
-            self._process.kill()
-            self._process.wait(5.0)
-        self._reader.join()
-        self._process.close()
-        shutil.rmtree(self._home, ignore_errors=True)
-        self._home_guard.dismiss()
-
-    @property
-    def pid(self) -> int:
-        """The process id of the JVM."""
-        return self._process.pid
-
-    # --- what it can do ---------------------------------------------------------------------------------------------
+class JavaPeer(JavaProgram):
+    """The Java client of one RocketMQ version, in a process of its own."""
 
     def ping(self) -> None:
         """Return once it answers."""
@@ -212,6 +149,72 @@ class JavaPeer:
             receipts=receipts,
         )
         return [_receipt(receipt) for receipt in answer["receipts"]]
+
+    def produce_by_keys(self, topic: str, sharding_keys: Sequence[str], *, timeout: float = 60.0) -> list[JavaReceipt]:
+        """Send one message per key with Java's `SelectMessageQueueByHash`."""
+        answer = self.call("produce-by-keys", timeout=timeout, topic=topic, shardingKeys=list(sharding_keys))
+        return [_receipt(receipt) for receipt in answer["receipts"]]
+
+    def produce_benchmark(
+        self,
+        topic: str,
+        mode: Literal["sync", "batch", "async"],
+        *,
+        count: int,
+        size: int,
+        batch: int = 100,
+        in_flight: int = 1000,
+        timeout: float = 300.0,
+    ) -> JavaSends:
+        """Send `count` messages: one after the other, in batches, or with at most `in_flight` unanswered."""
+        answer = self.call(
+            "produce-benchmark",
+            timeout=timeout,
+            topic=topic,
+            mode=mode,
+            count=count,
+            size=size,
+            batch=batch,
+            inFlight=in_flight,
+        )
+        return JavaSends(answer["messages"], float(answer["seconds"]), float(answer["cpuSeconds"]))
+
+    def transact(
+        self,
+        group: str,
+        topic: str,
+        executed: Sequence[TransactionState],
+        *,
+        checked: TransactionState = "COMMIT_MESSAGE",
+        checks: int = 0,
+        timeout: float = 30.0,
+    ) -> list[JavaReceipt]:
+        """Send one transactional message per state, whose body it is; wait until so many were checked back."""
+        answer = self.call(
+            "transact",
+            timeout=timeout,
+            group=group,
+            topic=topic,
+            executed=list(executed),
+            checked=checked,
+            checks=checks,
+        )
+        if answer["checksLeft"]:
+            raise JavaPeerError(f"{answer['checksLeft']} of {checks} checks did not come within {timeout} s")
+        return [_receipt(receipt) for receipt in answer["receipts"]]
+
+    def start_request(self, topic: str, body: bytes, *, timeout: float = 30.0) -> Future[dict[str, Any]]:
+        """Send a request; `reply_of` has its reply."""
+        return self.submit("request", topic=topic, body=base64.b64encode(body).decode(), timeout=timeout)
+
+    def reply_of(self, asking: Future[dict[str, Any]], timeout: float = 60.0) -> JavaReply:
+        """Wait for the reply to a request of `start_request`."""
+        answer = asking.result(timeout)
+        return JavaReply(base64.b64decode(answer["body"]), answer["properties"])
+
+    def start_replying(self, group: str, topic: str, *, count: int, timeout: float = 60.0) -> Future[dict[str, Any]]:
+        """Answer "reply to " + body to each request of a topic, until there were `count`; "left" says how many not."""
+        return self.submit("reply", group=group, topic=topic, count=count, timeout=timeout)
 
     def consume(
         self,
@@ -301,78 +304,12 @@ class JavaPeer:
             cpu_seconds_since_start=float(answer["cpuSecondsSinceStart"]),
         )
 
-    # --- commands and answers ---------------------------------------------------------------------------------------
-
-    def call(self, command: str, timeout: float = 60.0, **fields: Any) -> dict[str, Any]:
-        """Give a command and wait for its answer; an exception there is a `JavaPeerError` here."""
-        return self.submit(command, timeout=timeout, **fields).result(timeout + 30.0)
-
-    def submit(self, command: str, **fields: Any) -> Future[dict[str, Any]]:
-        """Give a command; commands run side by side."""
-        answer: Future[dict[str, Any]] = Future()
-        number = next(self._ids)
-        line = json.dumps({"id": number, "command": command, **fields}).encode() + b"\n"
-        with self._lock:
-            if self._ended:
-                answer.set_exception(self._gone())
-                return answer
-            self._waiting[number] = answer
-            with contextlib.suppress(OSError):  # it has just died: the reader is about to say so to all who wait
-                self._process.stdin.write(line)
-                self._process.stdin.flush()
-        return answer
-
-    def _read_answers(self) -> None:
-        for line in self._process.stdout:
-            answer = json.loads(line)
-            with self._lock:
-                waiting = self._waiting.pop(answer["id"])
-            if answer["ok"]:
-                waiting.set_result(answer)
-            else:
-                waiting.set_exception(JavaPeerError(f"the Java client {self.version}: {answer['error']}"))
-        with self._lock:
-            self._ended = True
-            left, self._waiting = self._waiting, {}
-        for waiting in left.values():
-            waiting.set_exception(self._gone())
-
-    def _gone(self) -> JavaPeerError:
-        tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-30:])
-        return JavaPeerError(f"the Java client {self.version} is gone\n{tail}")
-
-
-def compile_peer(jars: JarSet) -> Path:
-    """The directory of the compiled program, made now unless these very sources were compiled before."""
-    java = find_java()
-    sources = sorted(SOURCES.glob("*.java"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    classes = cache_directory() / "interop" / f"{jars.version}-java{java.version}-{digest}"
-    if classes.is_dir():
-        return classes
-    classes.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=".compile-", dir=classes.parent))
-    try:
-        done = subprocess.run(
-            [str(java.compiler), "-nowarn", "-proc:none", "-cp", jars.classpath, "-d", str(fresh), *map(str, sources)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise JavaPeerError(f"javac failed on {SOURCES}:\n{done.stderr}{done.stdout}")
-        with contextlib.suppress(OSError):  # another process was first: its result is as good
-            os.replace(fresh, classes)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    return classes
-
 
 def _receipt(fields: Mapping[str, Any]) -> JavaReceipt:
     return JavaReceipt(
         status=fields["status"],
         message_id=fields["msgId"],
-        offset_message_id=fields["offsetMsgId"],
+        offset_message_id=fields.get("offsetMsgId", ""),  # a transaction's result has none
         broker_name=fields["brokerName"],
         queue_id=fields["queueId"],
         queue_offset=fields["queueOffset"],
@@ -402,4 +339,5 @@ def _message(fields: Mapping[str, Any]) -> JavaMessage:
         commit_log_offset=fields["commitLogOffset"],
         store_size=fields["storeSize"],
         prepared_transaction_offset=fields["preparedTransactionOffset"],
+        consumed_timestamp=fields["consumedTimestamp"],
     )

@@ -25,6 +25,9 @@ ENVIRONMENT_VARIABLE = "NAMESRV_ADDR"
 
 def parse_name_servers(value: str | Sequence[str]) -> tuple[str, ...]:
     """The addresses in "a:9876;b:9876" (a comma does too) or in a list of such; wrong ones are refused by name."""
+    given: object = value
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise ConfigurationError(f"name_servers={value!r} must be a text like 127.0.0.1:9876 or a list of such")
     parts: Iterable[str] = [value] if isinstance(value, str) else value
     addresses: list[str] = []
     for part in parts:
@@ -119,6 +122,19 @@ class NameServers:
                 self._chosen = address
             return address, response
         raise NameServerError(f"no name server answered {request.name}: {'; '.join(failures)}")
+
+    async def check(self, timeout: float) -> None:
+        """Raise `NameServerError` saying why, unless one of them can be reached."""
+        failures: list[str] = []
+        for address in self._in_order():
+            try:
+                await self._remoting.connect(address, timeout)
+            except RemotingError as error:
+                failures.append(str(error))
+                self._mark_unreachable(address, error)
+            else:
+                return
+        raise NameServerError(f"no name server can be reached: {'; '.join(failures) or 'none is known'}")
 
     async def scan(self) -> None:
         """Try to reach each of them, so that one that is gone is not chosen and one that is back can be."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from rocketstream.cluster.brokers import BrokerAddress, BrokerTable
 from rocketstream.cluster.name_servers import NameServers
+from rocketstream.cluster.names import RETRY_PREFIX
 from rocketstream.cluster.route import TopicRoute, topic_route
 from rocketstream.errors import BrokerNotFoundError, RocketStreamError, TopicRouteNotFoundError
 from rocketstream.remoting.replies import expect_success
@@ -18,8 +19,6 @@ from rocketstream.wire.command import request
 from rocketstream.wire.headers.topic import GetRouteInfoRequestHeader
 
 log = logging.getLogger("rocketstream.cluster")
-
-RETRY_TOPIC_PREFIX = "%RETRY%"
 
 RouteListener: TypeAlias = Callable[[TopicRoute], None]
 
@@ -97,7 +96,7 @@ class RouteTable:
             await self.refresh(topic)
         except TopicRouteNotFoundError as error:
             # A retry topic exists only once something had to be retried.
-            level = logging.DEBUG if topic.startswith(RETRY_TOPIC_PREFIX) else logging.WARNING
+            level = logging.DEBUG if topic.startswith(RETRY_PREFIX) else logging.WARNING
             log.log(level, "%s", error)
         except RocketStreamError as error:
             log.warning("the route of topic %r could not be fetched: %s", topic, error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -33,10 +35,30 @@ class ClientSettings:
     def __post_init__(self) -> None:
         for name in _INTERVALS:
             value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise ConfigurationError(f"{name}={value!r} must be a number of seconds")
             if not value > 0:
                 raise ConfigurationError(f"{name}={value!r} must be greater than 0 seconds")
+        for name in ("address_server", "unit_name"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise ConfigurationError(f"{name}={value!r} must be a text that is not empty, or None")
+        credentials: object = self.credentials
+        if not isinstance(credentials, Credentials | None):
+            # Without the value: whatever it is, a secret is likely part of it.
+            kind = type(credentials).__name__
+            raise ConfigurationError(f"credentials must be Credentials(access_key, secret_key), not {kind}")
+        if not isinstance(self.remoting.tls, bool | ssl.SSLContext):
+            raise ConfigurationError(f"tls={self.remoting.tls!r} must be True, False or an ssl.SSLContext")
+        for hook in self.rpc_hooks:
+            if not isinstance(hook, RpcHook):
+                raise ConfigurationError(f"rpc_hooks: {hook!r} is not an RpcHook")
 
     @classmethod
     def make(cls, name_servers: str | Sequence[str] | None = None, **others: object) -> ClientSettings:
         """Settings from what a user passes: name servers as text, list, or None for `$NAMESRV_ADDR`."""
+        hooks = others.get("rpc_hooks", ())
+        if isinstance(hooks, str) or not isinstance(hooks, Sequence):
+            raise ConfigurationError(f"rpc_hooks={hooks!r} must be a list of RpcHook")
+        others["rpc_hooks"] = tuple(hooks)
         return cls(name_servers=configured_name_servers(name_servers), **others)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from rocketstream.wire.command import Command
@@ -63,7 +63,7 @@ class HookChain:
                 hook.before_request(address, request)
             else:
                 loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._executor, hook.before_request, address, request)
+                await loop.run_in_executor(self._executor, _call, hook.before_request, address, request)
 
     async def after_response(self, address: str, request: Command, response: Command) -> None:
         """Run every hook's `after_response`."""
@@ -73,6 +73,14 @@ class HookChain:
                     hook.after_response(address, request, response)
                 else:
                     loop = asyncio.get_running_loop()
-                    await loop.run_in_executor(self._executor, hook.after_response, address, request, response)
+                    await loop.run_in_executor(self._executor, _call, hook.after_response, address, request, response)
             except Exception:
                 log.exception("the RPC hook %r raised in after_response of %r", hook, request)
+
+
+def _call(function: Callable[..., None], *args: object) -> None:
+    """`StopIteration` cannot leave a future: whoever awaits it would wait for ever."""
+    try:
+        function(*args)
+    except StopIteration as error:
+        raise RuntimeError(f"{function!r} raised StopIteration") from error

@@ -20,7 +20,12 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** The push consumer: gathers what it gets until it has enough or the time is up, or only counts. */
+/**
+ * The push consumer: gathers what it gets until it has enough or the time is up, or only counts.
+ *
+ * <p>What it gathered it tells in the order in which its listener was called: with an orderly one, that is the order of
+ * each queue.
+ */
 final class Consuming {
     private static final OperatingSystemMXBean SYSTEM =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
@@ -33,11 +38,12 @@ final class Consuming {
 
     JSONObject consume(JSONObject command) throws Exception {
         int wanted = command.getIntValue("count");
-        ConcurrentLinkedQueue<MessageExt> received = new ConcurrentLinkedQueue<>();
+        ConcurrentLinkedQueue<JSONObject> received = new ConcurrentLinkedQueue<>();
         AtomicLong count = new AtomicLong();
         CountDownLatch enough = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = consumer(command, messages -> {
-            messages.forEach(received::add);
+            long now = System.currentTimeMillis();
+            messages.forEach(message -> received.add(fields(message, now)));
             if (count.addAndGet(messages.size()) >= wanted) {
                 enough.countDown();
             }
@@ -49,7 +55,7 @@ final class Consuming {
             consumer.shutdown();
         }
         JSONArray messages = new JSONArray();
-        received.forEach(message -> messages.add(fields(message)));
+        messages.addAll(received);
         JSONObject answer = new JSONObject();
         answer.put("messages", messages);
         return answer;
@@ -130,8 +136,9 @@ final class Consuming {
         return consumer;
     }
 
-    private static JSONObject fields(MessageExt message) {
+    private static JSONObject fields(MessageExt message, long consumedTimestamp) {
         JSONObject fields = new JSONObject();
+        fields.put("consumedTimestamp", consumedTimestamp);
         fields.put("topic", message.getTopic());
         fields.put("brokerName", message.getBrokerName());
         fields.put("queueId", message.getQueueId());

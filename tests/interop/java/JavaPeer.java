@@ -23,6 +23,9 @@ public final class JavaPeer {
         Producing producing = new Producing(arguments[0]);
         Consuming consuming = new Consuming(arguments[0]);
         Topics topics = new Topics(arguments[0]);
+        Requesting requesting = new Requesting(arguments[0]);
+        Transacting transacting = new Transacting(arguments[0]);
+        ProduceBenchmark benchmark = new ProduceBenchmark(arguments[0]);
         ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
@@ -36,6 +39,11 @@ public final class JavaPeer {
                     answer = switch (command.getString("command")) {
                         case "ping" -> new JSONObject();
                         case "produce" -> producing.produce(command);
+                        case "produce-by-keys" -> producing.produceByKeys(command);
+                        case "produce-benchmark" -> benchmark.run(command);
+                        case "request" -> requesting.request(command);
+                        case "reply" -> requesting.reply(command);
+                        case "transact" -> transacting.transact(command);
                         case "consume" -> consuming.consume(command);
                         case "consume-count" -> consuming.count(command);
                         case "create-topic" -> topics.create(command);

@@ -1,0 +1,22 @@
+"""The operator's client on the I/O thread: all concerns together. The plain and the `aio` face are thin over it."""
+
+from __future__ import annotations
+
+from rocketstream.admin.finding import FindingOperations
+from rocketstream.admin.moments import EARLIEST
+from rocketstream.admin.reading import TopicReader
+from rocketstream.admin.resetting import ResetOperations
+from rocketstream.wire.bodies.subscription import SUBSCRIBE_ALL
+
+
+class AdminCore(ResetOperations, FindingOperations):
+    """Topics, groups, offsets, messages and brokers, as coroutines."""
+
+    async def reader_after(self, group: str, topic: str, *, tags: str = SUBSCRIBE_ALL) -> TopicReader:
+        """A place in every queue of a topic where a group is now; the group does not notice."""
+        progress = await self.consumer_progress(group, topic=topic, owners=False)
+        committed = {(queue.broker_name, queue.queue_id): queue.consumer_offset for queue in progress.queues}
+        reader = await self.reader(topic, EARLIEST, tags=tags)
+        for one in reader.queues:
+            one.offset = max(one.offset, committed.get((one.queue.broker_name, one.queue.queue_id), 0))
+        return reader

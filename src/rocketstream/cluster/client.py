@@ -1,0 +1,121 @@
+"""What producers, consumers and operators' clients have in common: a life, and a place on a client instance.
+
+A `ClientCore` lives on the I/O thread; its coroutines are what the plain faces run and the `aio` faces await. The life
+is RocketMQ's (START-01): CREATE_JUST → RUNNING → SHUTDOWN_ALREADY, with START_FAILED in between while it starts. A
+start that fails gives everything back and leaves CREATE_JUST, so that it can be tried again (START-08).
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+
+from rocketstream.clock import Clock
+from rocketstream.cluster.client_id import DEFAULT_INSTANCE_NAME, client_id, unique_instance_name
+from rocketstream.cluster.client_instance import ClientInstance
+from rocketstream.cluster.client_instances import ClientInstances, instances_of
+from rocketstream.cluster.settings import ClientSettings
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.remoting.io_thread import IoThread
+
+log = logging.getLogger("rocketstream.cluster")
+
+
+class ClientState(Enum):
+    """Where a client is in its life."""
+
+    CREATE_JUST = "CREATE_JUST"
+    START_FAILED = "START_FAILED"
+    RUNNING = "RUNNING"
+    SHUTDOWN_ALREADY = "SHUTDOWN_ALREADY"
+
+
+class ClientCore:
+    """The life cycle. Subclasses say what starting and stopping mean; all methods belong to the I/O thread."""
+
+    def __init__(
+        self,
+        what: str,
+        settings: ClientSettings,
+        *,
+        instance_name: str | None = None,
+        io: IoThread | None = None,
+        instances: ClientInstances | None = None,
+    ) -> None:
+        self.what = what
+        self.settings = settings
+        self.io = io or IoThread.shared()
+        self.state = ClientState.CREATE_JUST
+        if instance_name is not None and (not isinstance(instance_name, str) or not instance_name.strip()):
+            raise ConfigurationError(f"instance_name={instance_name!r} must be a text that is not empty, or None")
+        # START-04: a name left at its default must not make two clients of a host one member.
+        name = instance_name if instance_name not in (None, DEFAULT_INSTANCE_NAME) else unique_instance_name()
+        self.client_id = client_id(str(name), settings.unit_name)
+        self._instances = instances or instances_of(self.io)
+        self._instance: ClientInstance | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.what} {self.state.value}, client id {self.client_id}>"
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The client instance it lives on; an error that names the state where it has none."""
+        if self._instance is None:
+            raise self._not_running()
+        return self._instance
+
+    @property
+    def clock(self) -> Clock:
+        """The instance's clock."""
+        return self.instance.clock
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and not ended."""
+        return self.state is ClientState.RUNNING
+
+    def check_running(self) -> None:
+        """Raise unless it is RUNNING."""
+        if self.state is not ClientState.RUNNING:
+            raise self._not_running()
+
+    def _not_running(self) -> ClientStateError:
+        advice = "it has been shut down" if self.state is ClientState.SHUTDOWN_ALREADY else "call start() first"
+        return ClientStateError(f"{self.what} is {self.state.value}: {advice}")
+
+    async def start(self) -> None:
+        """Come to life, or raise and leave nothing behind."""
+        if self.state is not ClientState.CREATE_JUST:
+            raise ClientStateError(f"{self.what} cannot start: it is {self.state.value}")
+        self._instance = self._instances.acquire(self.client_id, self.settings)
+        self.state = ClientState.START_FAILED
+        try:
+            await self.on_start()
+        except BaseException:
+            instance, self._instance = self._instance, None
+            try:
+                await self._instances.release(instance)
+            finally:
+                self.state = ClientState.CREATE_JUST
+            raise
+        self.state = ClientState.RUNNING
+        log.info("%s has started with client id %s", self.what, self.client_id)
+
+    async def shutdown(self, timeout: float | None = None) -> None:
+        """End; a no-op before the start and after the end."""
+        if self.state is not ClientState.RUNNING:
+            return
+        self.state = ClientState.SHUTDOWN_ALREADY
+        try:
+            await self.on_shutdown(timeout)
+        finally:
+            instance, self._instance = self.instance, None
+            await self._instances.release(instance)
+            log.info("%s has been shut down", self.what)
+
+    async def on_start(self) -> None:
+        """Register at the instance and start it; overridden by what needs more than a running instance."""
+        await self.instance.start()
+
+    async def on_shutdown(self, timeout: float | None) -> None:
+        """Give back what `on_start` took; the instance is released after it."""

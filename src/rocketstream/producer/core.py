@@ -1,0 +1,394 @@
+"""The producer on the I/O thread: routes, queues, attempts, receipts.
+
+One send is one budget of time: every attempt gets what is left of it. An attempt that fails goes on to another broker;
+a broker's refusal that another broker would repeat ends it. A send to a given queue has one attempt, because another
+queue would be another promise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from rocketstream.clock import SystemClock
+from rocketstream.cluster.client import ClientCore
+from rocketstream.cluster.names import check_topic, with_namespace, without_namespace
+from rocketstream.cluster.settings import ClientSettings
+from rocketstream.errors import (
+    BrokerError,
+    BrokerNotFoundError,
+    ConfigurationError,
+    NameServerError,
+    RemotingError,
+    SendFailedError,
+    TopicRouteNotFoundError,
+)
+from rocketstream.message import Message, MessageQueue
+from rocketstream.producer.accumulator import Accumulator
+from rocketstream.producer.dispatch import Dispatcher, Send, UserFuture
+from rocketstream.producer.hooks import SendContext, call, run_after, run_before
+from rocketstream.producer.introduction import Introductions
+from rocketstream.producer.outgoing import Outgoing, Preparation
+from rocketstream.producer.publish_routes import PublishRoutes
+from rocketstream.producer.queue_choice import FAILURE_LATENCY, QueueChooser, queue_for_key
+from rocketstream.producer.receipt import STATUS_BY_CODE, SendReceipt, SendStatus, read_receipt
+from rocketstream.producer.request_reply import PendingRequests
+from rocketstream.producer.settings import ProducerSettings
+from rocketstream.producer.trace import TraceDispatcher, traced_type
+from rocketstream.remoting.replies import broker_error
+from rocketstream.wire.codes import ResponseCode
+from rocketstream.wire.command import Command
+from rocketstream.wire.trace import TRACE_TOPIC, PublishTrace
+
+log = logging.getLogger("rocketstream.producer")
+
+Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
+
+# What another broker may well do better (Java's retryResponseCodes).
+RETRY_CODES = frozenset(
+    map(
+        int,
+        (
+            ResponseCode.TOPIC_NOT_EXIST,
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            ResponseCode.SYSTEM_ERROR,
+            ResponseCode.SYSTEM_BUSY,
+            ResponseCode.NO_PERMISSION,
+            ResponseCode.NO_BUYER_ID,
+            ResponseCode.NOT_IN_CURRENT_UNIT,
+        ),
+    )
+)
+
+
+_BUSY_CODES = frozenset(map(int, (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL)))
+_BUSY_PAUSE = 0.05
+# Brokers that do not say otherwise are of this region; only what is shown in a trace depends on it.
+_DEFAULT_REGION = "DefaultRegion"
+_TRACE_TIMEOUT = 5.0
+
+
+class _NotStoredSafely(Exception):
+    """An attempt that stored the message less safely than asked, where another broker was to be tried."""
+
+
+def _may_try(attempts: Sequence[tuple[str, BaseException]], retries: int) -> bool:
+    """Whether there is one more attempt to make: a refusal that others would repeat is final."""
+    if not attempts:
+        return True
+    error = attempts[-1][1]
+    return len(attempts) <= retries and not (isinstance(error, BrokerError) and error.code not in RETRY_CODES)
+
+
+class ProducerCore(ClientCore):
+    """A producer's life and its sends; a member of the client instance (`GroupMember`)."""
+
+    def __init__(
+        self, settings: ClientSettings, producer: ProducerSettings, *, instance_name: str | None = None, **others: Any
+    ) -> None:
+        super().__init__(f"producer of group {producer.group!r}", settings, instance_name=instance_name, **others)
+        self.producer = producer
+        self.preparation = Preparation(producer, SystemClock())
+        self._chooser = QueueChooser(latency_fault_tolerance=producer.latency_fault_tolerance)
+        self._routes = PublishRoutes(self, producer.default_topic_queue_nums)
+        self._trace: TraceDispatcher | None = None
+        self._trace_topic: str | None = None
+        self._dispatcher = Dispatcher(self)
+        self.introductions = Introductions()
+        self.requests = PendingRequests(producer.max_async_messages)
+        self._callback_threads = ThreadPoolExecutor(4, thread_name_prefix="rocketstream-send-callback")
+        self._hook_threads = ThreadPoolExecutor(2, thread_name_prefix="rocketstream-send-hook")
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        """The group as brokers know it."""
+        return with_namespace(self.producer.namespace, self.producer.group)
+
+    def topics(self) -> Iterable[str]:
+        """The topics that were sent to."""
+        return self._routes.topics()
+
+    async def on_start(self) -> None:
+        """Register, start the instance, and make sure that a name server answers."""
+        self.instance.register_producer(self)
+        try:
+            await self.instance.start()
+            # A producer that cannot reach any name server is of no use: say so now, not at the first send.
+            await self.instance.name_servers.check(self.settings.api_timeout)
+        except BaseException:
+            await self.instance.unregister_producer(self.group)
+            raise
+        await self.instance.heartbeat()
+        if self.producer.trace:
+            topic = TRACE_TOPIC if self.producer.trace is True else self.producer.trace
+            self._trace = TraceDispatcher(topic, self.clock, self._send_trace)
+            self._trace_topic = with_namespace(self.producer.namespace, topic)
+        if self.producer.auto_batch:
+            self._dispatcher.batch_with(
+                Accumulator(self.producer, self.preparation, self.clock, self._dispatcher.start)
+            )
+
+    async def on_shutdown(self, timeout: float | None) -> None:
+        """Tell the brokers and end."""
+        self.requests.close(self.what)
+        if self._trace is not None:
+            await self._trace.flush()
+        self._routes.close()
+        await self.instance.unregister_producer(self.group)
+        self._hook_threads.shutdown(wait=False)
+        self._callback_threads.shutdown(wait=False)
+
+    # --- queues -----------------------------------------------------------------------------------------------------
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic (with its namespace) that can be written to."""
+        return await self._routes.queues(topic)
+
+    async def user_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The same for a user: topics without their namespace on both sides."""
+        check_topic(topic)
+        return tuple(map(self.shown, await self.queues(with_namespace(self.producer.namespace, topic))))
+
+    async def choose_queue(
+        self,
+        out: Outgoing,
+        *,
+        queue: MessageQueue | None,
+        sharding_key: str | None,
+        selector: Selector | None,
+        arg: Any,
+    ) -> MessageQueue | None:
+        """The queue that the caller decided on; None leaves it to round robin."""
+        if queue is not None:
+            topic = with_namespace(self.producer.namespace, queue.topic)
+            if topic != out.topic:
+                raise ConfigurationError(f"queue {queue} is not one of topic {out.message.topic!r}")
+            return queue._replace(topic=topic)
+        if selector is None:
+            key = out.message.sharding_key if sharding_key is None else sharding_key
+            return None if key is None else queue_for_key(await self.queues(out.topic), key)
+        queues = await self.queues(out.topic)
+        shown = [self.shown(queue) for queue in queues]
+        loop = asyncio.get_running_loop()
+        chosen = await loop.run_in_executor(self._hook_threads, call, selector, shown, out.message, arg)
+        if chosen not in shown:
+            raise ConfigurationError(
+                f"the selector chose {chosen!r}, which is not one of the {len(shown)} it was given"
+            )
+        return queues[shown.index(chosen)]
+
+    def shown(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as the user knows it, without the namespace."""
+        if not self.producer.namespace:
+            return queue
+        return queue._replace(topic=without_namespace(self.producer.namespace, queue.topic))
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        out: Outgoing,
+        *,
+        timeout: float | None = None,
+        retries: int | None = None,
+        queue: MessageQueue | None = None,
+        sharding_key: str | None = None,
+        selector: Selector | None = None,
+        arg: Any = None,
+        failed: Sequence[tuple[str, BaseException]] = (),
+        last: MessageQueue | None = None,
+    ) -> SendReceipt:
+        """Store what was made ready, or raise saying which address was tried and why it failed.
+
+        `failed` and `last` are the attempt that the quick way has already made.
+        """
+        if out.topic != self._trace_topic:  # the last traces are sent while it is being shut down
+            self.check_running()
+        now = self.clock.monotonic
+        begun = now()
+        deadline = begun + (self.producer.send_timeout if timeout is None else timeout)
+        fixed = await self.choose_queue(out, queue=queue, sharding_key=sharding_key, selector=selector, arg=arg)
+        more = self.producer.retries if retries is None else retries
+        attempts = list(failed)
+        best: SendReceipt | None = None
+        target = last if fixed is None else fixed
+        while _may_try(attempts, 0 if fixed is not None else more):
+            if attempts:
+                await self._back_off(attempts, deadline)
+                if now() >= deadline or not self.is_running:
+                    break
+            if fixed is None:
+                avoid = target.broker_name if target is not None else None
+                target = self._chooser.choose(await self.queues(out.topic), avoid, now())
+            assert target is not None
+            try:
+                receipt = await self._attempt(out, target, deadline)
+            except (RemotingError, BrokerNotFoundError, NameServerError, TopicRouteNotFoundError) as error:
+                attempts.append((getattr(error, "address", target.broker_name), error))
+            except BrokerError as error:
+                attempts.append((error.address, error))
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    self._routes.forget_guess(out.topic)
+            else:
+                best = receipt
+                if receipt.status is SendStatus.OK or not self.producer.retry_another_broker:
+                    return receipt
+                attempts.append((target.broker_name, _NotStoredSafely(receipt.status.value)))
+        if best is not None:
+            return best
+        if len(attempts) == 1 and isinstance(attempts[0][1], BrokerError):
+            raise attempts[0][1]  # the broker has said no: its own words are the whole story
+        raise SendFailedError(out.message.topic, attempts, now() - begun)
+
+    async def _back_off(self, attempts: Sequence[tuple[str, BaseException]], deadline: float) -> None:
+        """A broker that said it is busy is given a moment; anything else is tried elsewhere at once."""
+        error = attempts[-1][1]
+        if isinstance(error, BrokerError) and error.code in _BUSY_CODES:
+            pause = _BUSY_PAUSE * 2 ** (len(attempts) - 1) * random.uniform(0.5, 1.5)
+            await self.clock.sleep(min(pause, max(deadline - self.clock.monotonic(), 0.0)))
+
+    async def send_all(
+        self, batches: Sequence[Outgoing], *, timeout: float | None, queue: MessageQueue | None
+    ) -> list[SendReceipt]:
+        """Store several requests one after the other, within one budget of time."""
+        deadline = self.clock.monotonic() + (self.producer.send_timeout if timeout is None else timeout)
+        receipts: list[SendReceipt] = []
+        for out in batches:
+            left = max(deadline - self.clock.monotonic(), 0.001)
+            receipts.append(await self.send(out, timeout=left, queue=queue))
+        return receipts
+
+    def submit_send(self, out: Outgoing, *, timeout: float | None, retries: int, **choice: Any) -> UserFuture:
+        """Start a send from any thread and return a future of its receipt."""
+        limit = self.producer.send_timeout if timeout is None else timeout
+        future = UserFuture(self._callback_threads)
+        self._dispatcher.submit(Send(out, future, retries, limit, **choice))
+        return future
+
+    def flush(self) -> None:
+        """Start what `auto_batch` holds back; from any thread."""
+        self.io.call_soon(self._dispatcher.flush)
+
+    def quick_queue(self, out: Outgoing, sharding_key: str | None) -> MessageQueue | None:
+        """The queue of a send if it can be told without asking anybody."""
+        route = self.instance.routes.cached(out.topic)
+        if route is None or not route.write_queues:
+            return None
+        key = out.message.sharding_key if sharding_key is None else sharding_key
+        if key is not None:
+            return queue_for_key(route.write_queues, key)
+        return self._chooser.choose(route.write_queues, None, self.clock.monotonic())
+
+    async def send_one_way(self, out: Outgoing, **choice: Any) -> None:
+        """Write it and forget it."""
+        self.check_running()
+        deadline = self.clock.monotonic() + self.producer.send_timeout
+        target = await self.choose_queue(out, **choice)
+        if target is None:
+            target = self._chooser.choose(await self.queues(out.topic), None, self.clock.monotonic())
+        address = await self.address_of(target)
+        if out.check is not None:
+            await out.check(self.instance, target, address, deadline - self.clock.monotonic())
+        command = self.command(out, target)
+        await self.instance.remoting.invoke_one_way(address, command, deadline - self.clock.monotonic())
+
+    async def address_of(self, queue: MessageQueue) -> str:
+        """Where a queue's master is."""
+        found = self.instance.brokers.master(queue.broker_name)
+        if found is None:
+            found = await self.instance.routes.broker(queue.topic, queue.broker_name, 0, only_this=True)
+        return found.address
+
+    async def _attempt(self, out: Outgoing, queue: MessageQueue, deadline: float) -> SendReceipt:
+        hooks = self.producer.send_hooks
+        now = self.clock.monotonic
+        address = await self.address_of(queue)
+        if out.check is not None:
+            await out.check(self.instance, queue, address, deadline - now())
+        context: SendContext | None = None
+        loop = asyncio.get_running_loop()
+        if hooks:
+            context = SendContext(
+                self.producer.group,
+                self.producer.namespace,
+                out.message,
+                self.shown(queue),
+                address,
+                round(self.clock.wall() * 1000),
+            )
+            await loop.run_in_executor(self._hook_threads, run_before, hooks, context)
+        begun = now()
+        try:
+            receipt = await self._store(out, queue, address, deadline)
+        except BaseException as error:
+            self.record_outcome(queue, begun, failed=True)
+            if context is not None:
+                context.error, context.elapsed = error, now() - begun
+                self._tell_hooks(context)
+            raise
+        self.record_outcome(queue, begun, failed=False)
+        self.traced(out, address, begun, receipt)
+        self._routes.stored_in(out.topic)
+        if context is not None:
+            context.receipt, context.elapsed = receipt, now() - begun
+            self._tell_hooks(context)
+        return receipt
+
+    async def _store(self, out: Outgoing, queue: MessageQueue, address: str, deadline: float) -> SendReceipt:
+        command = self.command(out, queue)
+        response = await self.instance.remoting.invoke(address, command, deadline - self.clock.monotonic())
+        if response.code not in STATUS_BY_CODE:
+            raise broker_error(address, out.code, response)
+        return read_receipt(response, out.message_id, self.shown(queue))
+
+    def traced(self, out: Outgoing, address: str, begun: float, receipt: SendReceipt) -> None:
+        """Note a send in the trace, if there is one."""
+        if self._trace is None or out.message.topic == self._trace.topic:
+            return
+        now = self.clock
+        elapsed = now.monotonic() - begun
+        self._trace.record(
+            PublishTrace(
+                timestamp=round((now.wall() - elapsed) * 1000),
+                region=_DEFAULT_REGION,
+                group=self.producer.group,
+                topic=out.message.topic,
+                message_id=receipt.message_id,
+                tags=out.message.tags,
+                keys=out.message.keys,
+                store_host=address,
+                body_length=len(out.message.body),
+                cost_ms=round(elapsed * 1000),
+                message_type=traced_type(out),
+                offset_message_id=receipt.offset_message_id,
+                success=receipt.status is SendStatus.OK,
+            )
+        )
+
+    async def _send_trace(self, message: Message) -> SendReceipt:
+        return await self.send(self.preparation.single(message), timeout=_TRACE_TIMEOUT)
+
+    def _tell_hooks(self, context: SendContext) -> None:
+        try:
+            self._hook_threads.submit(run_after, self.producer.send_hooks, context)
+        except RuntimeError:  # shut down: the send that ended with it is still told to its caller
+            log.debug("a send to %s ended after its producer; no hook was told", context.address)
+
+    def command(self, out: Outgoing, queue: MessageQueue) -> Command:
+        """The request for a queue. An `Outgoing` has one attempt at a time, so its fields are filled in place."""
+        fields = out.fields
+        fields["e"] = str(queue.queue_id)
+        fields["n"] = queue.broker_name
+        return Command(code=out.code, fields=fields, body=out.body)
+
+    def record_outcome(self, queue: MessageQueue, begun: float, *, failed: bool) -> None:
+        """Tell the latency table, if there is one, how an attempt went."""
+        if self._chooser.latencies is not None and self._instance is not None:
+            now = self.clock.monotonic()
+            self._chooser.latencies.record(queue.broker_name, FAILURE_LATENCY if failed else now - begun, now)

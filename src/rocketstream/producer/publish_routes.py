@@ -1,0 +1,98 @@
+"""Which queues a topic has for writing, and the topics that a broker is still to create.
+
+A topic that the name servers do not know is sent to all the same where brokers create topics by themselves: to the
+queues that it will have then. Once the first message is stored its real route is fetched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from rocketstream.cluster.client import ClientCore
+from rocketstream.cluster.names import AUTO_CREATE_TOPIC
+from rocketstream.errors import BrokerNotFoundError, RocketStreamError, TopicRouteNotFoundError
+from rocketstream.message import MessageQueue
+
+log = logging.getLogger("rocketstream.producer")
+
+
+class PublishRoutes:
+    """The queues that can be written to, topic by topic; belongs to the I/O thread."""
+
+    def __init__(self, client: ClientCore, queue_nums: int) -> None:
+        self._client = client
+        self._queue_nums = queue_nums
+        self._topics: set[str] = set()
+        self._guessed: dict[str, tuple[MessageQueue, ...]] = {}
+        self._looking: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics whose routes are to be kept fresh: those that exist."""
+        return tuple(self._topics)
+
+    def forget_guess(self, topic: str) -> None:
+        """A broker did not create the topic after all."""
+        self._guessed.pop(topic, None)
+
+    def close(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues of a topic (with its namespace); a route is fetched where none is known."""
+        route = self._client.instance.routes.cached(topic)
+        if route is not None and route.write_queues:
+            return route.write_queues
+        guessed = self._guessed.get(topic)
+        if guessed is not None:
+            return guessed
+        try:
+            route = await self._client.instance.routes.refresh(topic)
+        except TopicRouteNotFoundError as error:
+            return await self._queues_to_be_created(topic, error)
+        if not route.write_queues:
+            raise BrokerNotFoundError(
+                f"topic {topic!r} has no queue that can be written to: its brokers have no master or forbid writing"
+            )
+        self._topics.add(topic)
+        return route.write_queues
+
+    def stored_in(self, topic: str) -> None:
+        """A message was stored: if its topic was still to be created, it exists now; fetch its route."""
+        if topic not in self._guessed or topic in self._looking:
+            return
+        self._looking.add(topic)
+
+        async def look() -> None:
+            try:
+                await self._client.instance.routes.refresh(topic)
+            except RocketStreamError:
+                await self._client.clock.sleep(
+                    1.0
+                )  # the name servers have not heard of it yet; the next send looks again
+            else:
+                self._guessed.pop(topic, None)
+                self._topics.add(topic)
+            finally:
+                self._looking.discard(topic)
+
+        task = asyncio.ensure_future(look())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _queues_to_be_created(self, topic: str, error: TopicRouteNotFoundError) -> tuple[MessageQueue, ...]:
+        """The queues that a topic will have once a broker has created it for us."""
+        try:
+            default = await self._client.instance.routes.get(AUTO_CREATE_TOPIC)
+        except TopicRouteNotFoundError:
+            raise error from None  # no broker creates topics
+        limit = self._queue_nums
+        queues = tuple(queue._replace(topic=topic) for queue in default.write_queues if queue.queue_id < limit)
+        if not queues:
+            raise error
+        self._guessed[topic] = queues
+        log.info("topic %r does not exist yet; a broker will create it", topic)
+        return queues

@@ -1,0 +1,109 @@
+"""The settings of a producer, with the Java producer's defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rocketstream.cluster.names import MAX_GROUP_LENGTH, check_group, check_namespace, check_topic, with_namespace
+from rocketstream.errors import ConfigurationError
+from rocketstream.producer.hooks import SendHook
+from rocketstream.wire.compression import compress
+from rocketstream.wire.sysflag import Codec
+
+_CODECS = {"zlib": Codec.ZLIB, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_RANGES: dict[str, tuple[float, float]] = {
+    "send_timeout": (0.001, 86_400),
+    "retries": (0, 100),
+    "retries_async": (0, 100),
+    "max_message_size": (1, 1 << 30),
+    "compress_over": (0, 1 << 30),
+    "compression_level": (0, 9),
+    "default_topic_queue_nums": (1, 65_535),
+    "max_async_messages": (1, 10_000_000),
+    "max_async_bytes": (1, 1 << 40),
+    "max_delay_level": (0, 1_000),
+    "batch_max_bytes": (1, 1 << 30),
+    "batch_max_delay": (0, 60),
+}
+_SECONDS = frozenset({"send_timeout", "batch_max_delay"})
+_SWITCHES = ("retry_another_broker", "latency_fault_tolerance", "auto_batch", "unit_mode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """How messages are checked, sent and tried again."""
+
+    group: str
+    send_timeout: float = 3.0
+    """The budget of one send, retries included."""
+    retries: int = 2
+    retries_async: int = 2
+    retry_another_broker: bool = False
+    """Whether a message that was stored less safely than asked (no slave, disk too slow) is sent to another broker."""
+    max_message_size: int = 4 * 1024 * 1024
+    compress_over: int = 4096
+    compression: str = "zlib"
+    compression_level: int = 5
+    default_topic_queue_nums: int = 4
+    """How many queues a topic gets that the broker creates on the first send."""
+    max_delay_level: int = 18
+    latency_fault_tolerance: bool = False
+    max_async_messages: int = 1_000
+    """A broker refuses what waits in its queue for more than 200 ms: more under way makes it busy, not faster."""
+    max_async_bytes: int = 100 * 1024 * 1024
+    auto_batch: bool = False
+    batch_max_bytes: int = 32 * 1024
+    batch_max_delay: float = 0.010
+    namespace: str | None = None
+    unit_mode: bool = False
+    trace: bool | str = False
+    """True: every send is noted in RocketMQ's trace topic; a text: in a topic of that name."""
+    send_hooks: Sequence[SendHook] = field(default=())
+
+    def __post_init__(self) -> None:
+        check_group(self.group)
+        self._check_namespace()
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            kind, what = (int | float, "number") if name in _SECONDS else (int, "whole number")
+            if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
+                raise ConfigurationError(f"{name}={value!r} must be a {what} from {low} to {high}")
+        for name in _SWITCHES:
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ConfigurationError(f"{name}={value!r} must be True or False")
+        if not isinstance(self.compression, str) or self.compression not in _CODECS:
+            raise ConfigurationError(f"compression={self.compression!r} must be one of {', '.join(_CODECS)}")
+        if not isinstance(self.trace, bool):
+            self._check_trace_topic()
+        compress(b"", self.codec)  # a package that is missing is missed now, not in the middle of the night
+        self._check_hooks()
+
+    def _check_namespace(self) -> None:
+        check_namespace(self.namespace)
+        wrapped = with_namespace(self.namespace, self.group)
+        if len(wrapped) > MAX_GROUP_LENGTH:
+            raise ConfigurationError(
+                f"group={self.group!r} has {len(wrapped)} characters with its namespace: at most {MAX_GROUP_LENGTH}"
+                " are allowed"
+            )
+
+    def _check_trace_topic(self) -> None:
+        try:
+            check_topic(self.trace if isinstance(self.trace, str) else "")
+        except ConfigurationError:
+            raise ConfigurationError(f"trace={self.trace!r} must be True, False or the name of a topic") from None
+
+    def _check_hooks(self) -> None:
+        hooks: object = self.send_hooks
+        if isinstance(hooks, str) or not isinstance(hooks, Sequence):
+            raise ConfigurationError(f"send_hooks={hooks!r} must be a list of SendHook")
+        for hook in hooks:
+            if not isinstance(hook, SendHook):
+                raise ConfigurationError(f"send_hooks: {hook!r} is not a SendHook")
+
+    @property
+    def codec(self) -> Codec:
+        """How bodies are compressed."""
+        return _CODECS[self.compression]
