@@ -17,7 +17,9 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def environment(**others: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("NAMESRV_ADDR", "COLUMNS")}
+    # Unbuffered output would hide what happens to a buffer that nobody reads.
+    unwanted = ("NAMESRV_ADDR", "COLUMNS", "PYTHONUNBUFFERED")
+    kept = {name: value for name, value in os.environ.items() if name not in unwanted}
     return {**kept, **others}
 
 

@@ -279,7 +279,7 @@ def test_a_group_without_members_is_moved(admin, client, topic, group):
 
 @pytest.mark.parametrize("place", ["time", "earliest"])
 def test_a_group_with_members_is_moved(admin, java_peer, topic, unique_group, place):
-    """Java consumers get again what lies behind them: at once from 5.x, when they have waited 10 s from 4.9."""
+    """Java consumers get again what lies behind them: with their next pull from 5.x, after 10 s from 4.9."""
     java_peer.produce(topic, bodies=[b"%d" % number for number in range(6)])
     stored = admin.peek(topic, 6)
     again = 6 if place == "earliest" else len([m for m in stored if m.store_timestamp >= stored[3].store_timestamp])

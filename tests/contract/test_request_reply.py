@@ -12,6 +12,7 @@ import pytest
 from rocketstream import Message, Producer, ReceivedMessage
 from rocketstream.cluster.names import with_namespace
 from rocketstream.errors import BrokerError, ReplyTimeoutError
+from rocketstream.producer import SendContext, SendHook
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.testing import RocketMQCluster
 from tests.bare_client import BareClient, eventually
@@ -143,6 +144,12 @@ def test_requests_in_a_namespace(producer, reader, rocketmq_cluster, unique_topi
 
 def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, rocketmq_cluster, unique_group):
     """The topic is on one broker of two, so the other one has never heard of the producer."""
+    through: list[str] = []
+
+    class Watch(SendHook):
+        def before_send(self, context: SendContext) -> None:
+            through.append(context.queue.broker_name)
+
     with RocketMQCluster(rocketmq_cluster.version, brokers=2) as cluster:
         client = BareClient(cluster.name_server_address, IoThread.shared())
         try:
@@ -150,11 +157,12 @@ def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, ro
             names = cluster.name_server_address
             with (
                 Producer(f"{unique_group}-a", names) as asking,
-                Producer(f"{unique_group}-b", names, retries=0) as answering,
+                Producer(f"{unique_group}-b", names, send_hooks=[Watch()]) as answering,
                 Replier(client, unique_topic, answering, lambda message: b"pong") as replier,
             ):
                 for _ in range(8):
                     assert asking.request(Message(unique_topic, b"ping"), timeout=30.0).body == b"pong"
             assert replier.errors == []
+            assert through == [cluster.brokers[1].broker_name] * 8
         finally:
             client.close()

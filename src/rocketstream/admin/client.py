@@ -153,8 +153,8 @@ class AdminClient:
     ) -> OffsetReset:
         """Let a group go on at "earliest", "latest", a `datetime`, milliseconds since the epoch, or `offset=`.
 
-        Members may be online: on 5.x they jump with their next pull, on 4.9 after some ten seconds. There they can be
-        sent to a time only, in all queues.
+        Members may be online: on 5.x they jump with their next pull, which on a quiet topic may be 15 s away, on 4.9
+        after some ten seconds. There they can be sent to a time only, in all queues.
         """
         return self._run(
             self._core.reset_offset(

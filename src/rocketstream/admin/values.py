@@ -228,7 +228,7 @@ class OffsetReset(Value):
     queues: tuple[QueueReset, ...]
     dry_run: bool
     online: bool
-    """Whether members were there; on 4.9 brokers those take some ten seconds to jump."""
+    """Whether members were there; those may take some fifteen seconds to follow."""
 
 
 # --- brokers ----------------------------------------------------------------------------------------------------

@@ -50,5 +50,5 @@ def reset(
     if dry_run:
         out.print(f"{name} would be moved; nothing was done (--dry-run).")
     else:
-        online = " Members are online: with a 4.9 broker they take some ten seconds to follow." if done.online else ""
+        online = " Members are online: they may take some fifteen seconds to follow." if done.online else ""
         out.print(f"{name} is moved.{online}")
