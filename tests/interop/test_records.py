@@ -65,7 +65,6 @@ def produced_by_java(client, java_peer, topic, unique_group):
     return produce
 
 
-@pytest.mark.behaviour("RES-05")
 def test_plain_messages_of_java(produced_by_java):
     (one, two) = produced_by_java(b"one", "zwölf 🚀".encode(), tags="tag", keys="k1 k2", properties=TEXTS, flag=7)
     assert (one.body, one.tags, one.keys, one.flag) == (b"one", "tag", "k1 k2", 7)
@@ -74,7 +73,6 @@ def test_plain_messages_of_java(produced_by_java):
         assert one.properties[name] == text
 
 
-@pytest.mark.behaviour("RES-02")
 def test_a_batch_of_java(client, java_peer, topic, unique_group):
     bodies = [b"batch %d" % number for number in range(10)]
     java_peer.produce(topic, bodies, batch=10, tags="b", queue=(client.queue(topic).broker_name, 0))
@@ -83,7 +81,6 @@ def test_a_batch_of_java(client, java_peer, topic, unique_group):
     assert len({message.message_id for message in ours}) == 10
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("codec", ["ZLIB", "LZ4", "ZSTD"])
 def test_compressed_messages_of_java(produced_by_java, codec):
     body = b"compress me " * 1000

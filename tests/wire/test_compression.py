@@ -24,7 +24,6 @@ JAVA = {
 }
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("codec", Codec)
 def test_what_java_compressed_is_read(codec: Codec) -> None:
     assert decompress(bytes.fromhex(JAVA[codec]), codec) == TEXT

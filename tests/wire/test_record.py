@@ -141,7 +141,6 @@ def test_java_masks_the_top_bit_of_the_checksum() -> None:
     assert decode_record(encode_record(topic="t", body=body, body_crc=crc32(body))).body == body
 
 
-@pytest.mark.behaviour("RES-02")
 def test_wrong_checksum_is_an_error_that_names_the_message() -> None:
     record = encode_record(
         topic="orders", body=b"hello", body_crc=1, queue_offset=17, properties="UNIQ_KEY\x01CAFE\x02"
@@ -162,7 +161,6 @@ def test_checksum_zero_is_not_checked() -> None:
     assert decode_record(encode_record(topic="t", body=b"hello", body_crc=0)).body == b"hello"
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("codec", Codec)
 def test_compressed_bodies_are_inflated_once_and_the_flag_says_so(codec: Codec) -> None:
     packed = compress(b"x" * 5000, codec)
@@ -178,7 +176,6 @@ def test_compressed_without_a_type_is_zlib() -> None:
     assert decode_record(encode_record(topic="t", body=packed, sys_flag=COMPRESSED)).body == b"x" * 50
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("flag", [COMPRESSED, *(with_codec(0, codec) for codec in Codec), COMPRESSED | 5 << 8], ids=hex)
 def test_body_that_cannot_be_inflated_fails_alone(flag: int) -> None:
     bad = encode_record(topic="t", body=b"not compressed", sys_flag=flag, properties="UNIQ_KEY\x01CAFE\x02")
@@ -190,7 +187,6 @@ def test_body_that_cannot_be_inflated_fails_alone(flag: int) -> None:
         _ = messages[1].body
 
 
-@pytest.mark.behaviour("RES-02")
 def test_missing_codec_fails_alone_and_names_message_and_package(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = compress(b"hello", Codec.LZ4)
     flag = with_codec(0, Codec.LZ4)
@@ -211,7 +207,6 @@ def test_size_limit_of_inflated_bodies() -> None:
         _ = decode_record(record, max_body_size=999).body
 
 
-@pytest.mark.behaviour("RES-05")
 def test_offsets_of_the_response_are_properties_and_the_broker_is_named() -> None:
     record = encode_record(topic="t", body=b"", queue_id=9, properties="MIN_OFFSET\x01old\x02TAGS\x01a\x02")
     queue = MessageQueue("t", "broker-a", 3)

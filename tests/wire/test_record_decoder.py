@@ -76,7 +76,6 @@ BODIES = [b"hello", b"", b"x" * 300, record(7, topic="inside") * 2]
 SIZE = len(record(0))
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("version", [MAGIC_V1, MAGIC_V2])
 @pytest.mark.parametrize("body", BODIES, ids=["short", "empty", "long", "records"])
 @pytest.mark.parametrize(
@@ -107,7 +106,6 @@ def test_damaged_record_is_reported_and_its_neighbours_kept(
     assert reason in corrupt.reason
 
 
-@pytest.mark.behaviour("RES-02")
 def test_several_damaged_records_side_by_side() -> None:
     records = [record(n) for n in range(6)]
     for n in (1, 2):
@@ -118,7 +116,6 @@ def test_several_damaged_records_side_by_side() -> None:
     assert [(c.position, c.size) for c in decoded.corrupt] == [(SIZE, SIZE), (2 * SIZE, SIZE), (4 * SIZE, SIZE)]
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("kept", range(1, SIZE))
 def test_record_that_lost_its_end_costs_only_itself(kept: int) -> None:
     for after in ([2], [2, 3]):
@@ -128,7 +125,6 @@ def test_record_that_lost_its_end_costs_only_itself(kept: int) -> None:
         assert corrupt[:2] == (SIZE, kept)
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("kept", range(1, SIZE))
 def test_response_that_was_cut_keeps_what_came(kept: int) -> None:
     decoded = decode_records(record(0) + record(1)[:kept])
@@ -267,7 +263,6 @@ ITEMS = [
 ]
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize("codec", [None, *Codec])
 def test_inner_batches_become_their_messages(codec: Codec | None) -> None:
     body = encode_batch(ITEMS)
@@ -303,7 +298,6 @@ def test_inner_batches_become_their_messages(codec: Codec | None) -> None:
         assert message.reconsume_times == 0
 
 
-@pytest.mark.behaviour("RES-02")
 @pytest.mark.parametrize(
     ("body", "crc", "reason"),
     [
