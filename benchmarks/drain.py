@@ -13,15 +13,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import resource
 import statistics
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.rounds import Round, cpu_seconds
 from rocketstream.cluster.client_id import client_id, unique_instance_name
 from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.settings import ClientSettings
@@ -36,27 +35,6 @@ from rocketstream.wire.record_decoder import decode_records
 from tests.interop.java_peer import JavaPeer
 
 PULL = RequestCode.PULL_MESSAGE
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One client's pass over the topic."""
-
-    who: str
-    messages: int
-    seconds: float
-    cpu_seconds: float
-
-    @property
-    def rate(self) -> float:
-        return self.messages / self.seconds
-
-    @property
-    def cpu_micros(self) -> float:
-        return self.cpu_seconds / self.messages * 1e6
-
-    def __str__(self) -> str:
-        return f"{self.who:>6}: {self.rate:>9,.0f} messages/s  {self.cpu_micros:6.2f} µs CPU/message"
 
 
 async def drain_queue(instance: ClientInstance, address: str, group: str, queue: MessageQueue) -> int:
@@ -102,11 +80,6 @@ async def drain(instance: ClientInstance, topic: str, group: str) -> int:
         assert broker is not None
         pulls.append(drain_queue(instance, broker.address, group, queue))
     return sum(await asyncio.gather(*pulls))
-
-
-def cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def ours(io: IoThread, instance: ClientInstance, topic: str, group: str) -> Round:

@@ -14,7 +14,6 @@ import argparse
 import collections
 import json
 import random
-import resource
 import statistics
 import sys
 import time
@@ -26,6 +25,7 @@ from typing import Literal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.rounds import Round, cpu_seconds
 from rocketstream import Message, Producer, SendReceipt, SendStatus
 from rocketstream.testing import RocketMQCluster
 from tests.interop.java_peer import JavaPeer
@@ -49,27 +49,6 @@ KINDS = (
     Kind("async", "async", 60_000, 0.7),
     Kind("auto-batch", "async", 100_000, 1.0),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One client's turn."""
-
-    who: str
-    messages: int
-    seconds: float
-    cpu_seconds: float
-
-    @property
-    def rate(self) -> float:
-        return self.messages / self.seconds
-
-    @property
-    def cpu_micros(self) -> float:
-        return self.cpu_seconds / self.messages * 1e6
-
-    def __str__(self) -> str:
-        return f"{self.who:>6}: {self.rate:>9,.0f} messages/s  {self.cpu_micros:7.2f} µs CPU/message"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +104,6 @@ OURS: dict[str, Callable[[Producer, str, bytes, int], None]] = {
     "async": send_async,
     "auto-batch": send_async,
 }
-
-
-def cpu_seconds() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
 
 
 def ours(producer: Producer, kind: Kind, topic: str, body: bytes, count: int) -> Round:
