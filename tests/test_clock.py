@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from rocketstream.clock import ManualClock, SystemClock
 
@@ -24,6 +25,7 @@ async def test_moving_the_clock_runs_what_is_due_in_order_and_nothing_else():
     assert ran == [("a", 101), ("b", 102), ("c", 102)]
     assert clock.monotonic() == 103
     assert clock.wall() == 1003
+    assert clock.wall_ms() == 1_003_000
 
 
 async def test_a_timer_set_by_a_timer_runs_in_the_same_move_if_it_is_due():
@@ -62,3 +64,6 @@ async def test_the_real_clock_goes_forward():
     await clock.sleep(0)
     assert clock.monotonic() > before
     assert clock.wall() > 1_700_000_000
+    # Rounded up, a message would be born after the broker stored it.
+    before, now, after = time.time(), clock.wall_ms(), time.time()
+    assert int(before * 1000) <= now <= after * 1000

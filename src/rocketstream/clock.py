@@ -33,6 +33,9 @@ class Clock(Protocol):
     def wall(self) -> float:
         """Seconds since the epoch: for what people and brokers read."""
 
+    def wall_ms(self) -> int:
+        """Whole milliseconds since the epoch, as RocketMQ counts them: rounded down, so never in the future."""
+
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Run `callback(*args)` on the running event loop after `delay` seconds."""
 
@@ -50,6 +53,10 @@ class SystemClock:
     def wall(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    def wall_ms(self) -> int:
+        """Whole milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Schedule on the running event loop."""
@@ -93,6 +100,10 @@ class ManualClock:
     def wall(self) -> float:
         """The wall time that belongs to it."""
         return self._now + self._wall_offset
+
+    def wall_ms(self) -> int:
+        """That in milliseconds; rounded, for a sum of floats is not exact."""
+        return round(self.wall() * 1000)
 
     def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Timer:
         """Schedule for when the clock is moved that far."""

@@ -45,7 +45,7 @@ def test_the_header_of_a_message():
     )
     fields = dict(out.fields)
     fields.pop("i")
-    born = str(round(ManualClock().wall() * 1000))
+    born = str(ManualClock().wall_ms())
     assert fields == {
         "a": "g",
         "b": "t",

@@ -181,7 +181,7 @@ class ReadingOperations(TopicOperations):
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _now_ms(self) -> int:
-        return round(self.clock.wall() * 1000)
+        return self.clock.wall_ms()
 
     async def _ranges(self, full_topic: str, nodes: Iterable[Node]) -> dict[MessageQueue, tuple[int, int]]:
         header = GetTopicStatsInfoRequestHeader(topic=full_topic)

@@ -45,7 +45,7 @@ def consume(
     if group is not None and start is not None:
         raise ConfigurationError("--from and --group are two ways to say where to begin: give one")
     clock = SystemClock()
-    moment: Moment = LATEST if start is None else parse_moment("--from", start, round(clock.wall() * 1000))
+    moment: Moment = LATEST if start is None else parse_moment("--from", start, clock.wall_ms())
     deadline = None if timeout is None else clock.monotonic() + timeout
     out = output()
     count = 0

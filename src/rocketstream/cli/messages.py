@@ -42,7 +42,7 @@ def messages(
 
     Bodies are shown as JSON, text or hexadecimal. Nothing is consumed and no group is touched.
     """
-    now = round(SystemClock().wall() * 1000)
+    now = SystemClock().wall_ms()
     start = None if since is None else parse_moment("--since", since, now)
     end = None if until is None else parse_moment("--until", until, now)
     if message_id is not None and (key is not None or (since, until, offset) != (None, None, None)):

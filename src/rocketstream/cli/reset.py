@@ -32,7 +32,7 @@ def reset(
     """Move a group to another place in a topic, with members online or without."""
     if (to is None) == (offset is None):
         raise ConfigurationError("say where to: --to WHEN or --offset N, one of them")
-    moment = None if to is None else parse_moment("--to", to, round(SystemClock().wall() * 1000))
+    moment = None if to is None else parse_moment("--to", to, SystemClock().wall_ms())
     with connection.admin() as admin:
         done = admin.reset_offset(
             group, topic, moment, offset=offset, broker_name=broker, queue_id=queue, dry_run=dry_run

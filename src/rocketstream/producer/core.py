@@ -320,7 +320,7 @@ class ProducerCore(ClientCore):
                 out.message,
                 self.shown(queue),
                 address,
-                round(self.clock.wall() * 1000),
+                self.clock.wall_ms(),
             )
             await loop.run_in_executor(self._hook_threads, run_before, hooks, context)
         begun = now()
@@ -355,7 +355,7 @@ class ProducerCore(ClientCore):
         elapsed = now.monotonic() - begun
         self._trace.record(
             PublishTrace(
-                timestamp=round((now.wall() - elapsed) * 1000),
+                timestamp=now.wall_ms() - round(elapsed * 1000),
                 region=_DEFAULT_REGION,
                 group=self.producer.group,
                 topic=out.message.topic,

@@ -117,7 +117,7 @@ class Preparation:
         transaction: TransactionType = TransactionType.NOT,
     ) -> Outgoing:
         """One message; `extra` are properties of our own (transactions, replies)."""
-        now = round(self._clock.wall() * 1000)
+        now = self._clock.wall_ms()
         message_id = process_ids.next(now)
         properties = message_properties(message, unique_id=message_id)
         if extra:
@@ -141,7 +141,7 @@ class Preparation:
         ids: list[str] = []
         size = 0
         first = messages[0]
-        now = round(self._clock.wall() * 1000)
+        now = self._clock.wall_ms()
         for message in messages:
             message_id = process_ids.next(now)
             properties = encode_properties(message_properties(message, unique_id=message_id))
@@ -168,7 +168,7 @@ class Preparation:
     def joined(self, outs: Sequence[Outgoing]) -> Outgoing:
         """Messages of one topic that were made ready one by one, in one request."""
         items = [BatchItem(out.body, out.fields["i"], out.message.flag) for out in outs]
-        now = round(self._clock.wall() * 1000)
+        now = self._clock.wall_ms()
         return self._batch(outs[0].message, items, [out.message_id for out in outs], now)
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:

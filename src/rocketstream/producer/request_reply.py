@@ -167,7 +167,7 @@ class ReplyProcessor:
         properties = decode_properties(header.properties or "")
         outcome: ReceivedMessage | Exception
         try:
-            outcome = read_reply(header, properties, command.body, round(self._instance.clock.wall() * 1000))
+            outcome = read_reply(header, properties, command.body, self._instance.clock.wall_ms())
         except RocketStreamError as error:  # an unreadable body is the answer that the caller gets
             outcome = error
         correlation_id = properties.get(PropertyName.CORRELATION_ID, "")
