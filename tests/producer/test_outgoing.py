@@ -12,16 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketstream.clock import ManualClock
+from rocketstream.clock import ManualClock, SystemClock
+from rocketstream.errors import ConfigurationError
 from rocketstream.message import Message
 from rocketstream.producer import outgoing
 from rocketstream.producer.outgoing import Outgoing, Preparation, ProcessIds
 from rocketstream.producer.settings import ProducerSettings
+from rocketstream.producer.validation import check_batch
 from rocketstream.wire.batch import MIN_ITEM_SIZE, decode_batch
 from rocketstream.wire.codes import RequestCode
 from rocketstream.wire.compression import decompress
-from rocketstream.wire.message_id import decode_unique_id
-from rocketstream.wire.properties import decode_properties
+from rocketstream.wire.message_id import UniqueIds, decode_unique_id
+from rocketstream.wire.properties import decode_properties, encode_properties, message_properties, message_text
 from rocketstream.wire.sysflag import Codec, TransactionType, codec_of, is_compressed, transaction_type
 
 
@@ -264,3 +266,99 @@ def test_headers_of_many_topics_do_not_pile_up(monkeypatch):
     for n in range(100):
         assert maker.single(Message(f"t{n}", b"x")).fields["b"] == f"t{n}"
     assert len(maker._templates) <= 11
+
+
+# --- the short ways lead to the same bytes ----------------------------------------------------------------------------
+
+TEXT = st.one_of(st.none(), st.text("aü中😀 ", max_size=5))
+
+
+@given(
+    st.builds(
+        Message,
+        st.just("t"),
+        st.just(b"x"),
+        tags=TEXT,
+        keys=TEXT,
+        sharding_key=TEXT,
+        properties=st.dictionaries(st.text("abc", min_size=1), st.text("aü", min_size=1), max_size=2),
+        delay_level=st.integers(0, 2),
+    )
+)
+def test_the_text_of_a_messages_properties(message):
+    assert message_text(message, "ID") == encode_properties(message_properties(message, unique_id="ID"))
+
+
+@pytest.mark.parametrize("what", ["tags", "keys", "sharding_key"])
+@pytest.mark.parametrize("separator", ["\x01", "\x02", "\x02A\x01"])
+def test_separators_are_refused_and_named(what, separator):
+    message = Message("t", b"x", **{what: f"a{separator}b"})
+    with pytest.raises(ConfigurationError, match=r"contains \\x01 or \\x02"):
+        message_text(message, "ID")
+
+
+def without_ids(out):
+    items = decode_batch(out.body)
+    ids = [decode_properties(item.properties)["UNIQ_KEY"] for item in items]
+    assert out.message_id == ",".join(ids)
+    assert len(set(ids)) == len(ids)
+    assert {len(each) for each in ids} == {len(ids[0])}
+    return [item._replace(properties=item.properties.replace(own, "")) for item, own in zip(items, ids, strict=True)]
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=30), st.sampled_from([None, "ns"]))
+def test_bodies_that_are_encoded_together(bodies, namespace):
+    maker = preparation(namespace=namespace)
+    messages = [Message("t", body) for body in bodies]
+    assert check_batch(messages, maker._settings) == bodies
+    (together,) = maker.batches(messages, bodies)
+    (one_by_one,) = maker.batches(messages)
+    assert without_ids(together) == without_ids(one_by_one)
+    for out in (together, one_by_one):
+        out.body, out.message_id, out.fields["g"] = b"", "", ""
+    assert together == one_by_one
+
+
+def test_bodies_that_do_not_fit_together_are_split():
+    maker = preparation(max_message_size=1000)
+    messages = [Message("t", b"x" * 200) for _ in range(10)]
+    batches = maker.batches(messages, [message.body for message in messages])
+    assert [batch.count for batch in batches] == [3, 3, 3, 1]
+
+
+def test_very_many_messages_have_their_own_ids():
+    maker = Preparation(ProducerSettings(group="g", max_message_size=1 << 30), SystemClock())
+    (out,) = maker.batches([Message("t", b"x")] * 70_000, [b"x"] * 70_000)
+    assert len(set(out.message_id.split(","))) == 70_000
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("body", bytearray(b"x"), "is bytearray: it must be bytes"),
+        ("body", b"", "has an empty body"),
+        ("body", b"x" * 1001, "has 1001 bytes, more than max_message_size"),
+        ("flag", False, "flag=False must be a whole number"),
+        ("flag", 1 << 31, "must be a whole number of 32 bits"),
+        ("properties", None, "properties=None must be a dict of texts"),
+        ("properties", [], r"properties=\[\] must be a dict of texts"),
+        ("tags", 5, "tags=5 must be a text or None"),
+        ("delay_level", 3, "a delayed message cannot be part of a batch"),
+        ("deliver_at", 5, "a delayed message cannot be part of a batch"),
+        ("topic", "other", "a batch has one topic, but this one has 't' and 'other'"),
+        ("topic", ["t"], r"topic=\['t'\]: a topic needs a name"),
+        ("sharding_key", "k", "the sharding keys None and 'k'"),
+    ],
+)
+def test_what_was_changed_after_the_constructor_is_seen_in_a_batch(name, value, text):
+    messages = [Message("t", b"x") for _ in range(3)]
+    setattr(messages[1], name, value)
+    with pytest.raises(ConfigurationError, match=text):
+        check_batch(messages, ProducerSettings(group="g", max_message_size=1000))
+
+
+def test_ids_in_two_parts_are_those_that_come_one_by_one():
+    one, many = UniqueIds("10.2.3.4", 1, 2), UniqueIds("10.2.3.4", 1, 2)
+    for now in (1_700_000_000_000, 1_700_000_000_001, 1_703_000_000_000):
+        start, ends = many.several(now, 30_000)
+        assert [(start + end).decode() for end in ends] == [one.next(now) for _ in range(30_000)]

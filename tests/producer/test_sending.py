@@ -14,6 +14,7 @@ from rocketstream.errors import (
     ConfigurationError,
     ConnectError,
     ConnectionLostError,
+    NameServerError,
     RequestTimeoutError,
     SendFailedError,
     TopicRouteNotFoundError,
@@ -305,9 +306,9 @@ async def test_the_call_may_have_its_own_time_out(started, one, a, clock):
 # --- the quick way (what Producer.send and send_async use) ------------------------------------------------------------
 
 
-def submitted(core, out, **others) -> concurrent.futures.Future:
-    future: concurrent.futures.Future = concurrent.futures.Future()
-    core._dispatcher.start(Send(out, future, others.pop("retries", 2), others.pop("timeout", 3.0), **others))
+def submitted(core, out, retries=2, timeout=3.0, **others) -> concurrent.futures.Future:
+    future = core.new_future(None)
+    core._dispatcher.start(Send(out, future, retries, timeout, core.clock.monotonic(), **others))
     return future
 
 
@@ -357,6 +358,43 @@ async def test_the_quick_way_has_one_budget_too(started, two, a, b, clock):
     await eventually(lambda: future.done() or len(a.sends) + len(b.sends) > 1)
     assert future.done(), "a second attempt was given a budget of its own"
     assert isinstance(future.exception(), SendFailedError)
+
+
+async def test_the_time_that_an_error_tells_counts_from_the_callers_call(started, two, a, b, clock):
+    core = await started()
+    for _ in range(4):
+        await core.send(ready(core))
+    a.sends.clear()
+    b.sends.clear()
+    a.always = b.always = SILENCE
+    future = submitted(core, ready(core), timeout=3.0)
+    await eventually(lambda: len(a.sends) + len(b.sends) == 1)
+    first, second = (a, b) if a.sends else (b, a)
+    await clock.advance(2.0)
+    for peer in list(first.peers):
+        peer.cut()
+    await eventually(lambda: len(second.sends) == 1)
+    await clock.advance(1.25)
+    await eventually(future.done)
+    with pytest.raises(SendFailedError, match=r"after 2 attempts in 3\.\d\d s"):
+        future.result()
+
+
+async def test_the_budget_counts_from_the_callers_call(started, one, a, clock):
+    core = await started()
+    await core.send(ready(core))
+    a.always = SILENCE
+    future = core.new_future(None)
+    called = clock.monotonic()
+    await clock.advance(2.0)  # the I/O thread was busy, or it waited for company
+    core._dispatcher.start(Send(ready(core), future, 0, 3.0, called))
+    await eventually(lambda: len(a.sends) == 2)
+    await clock.advance(0.9)
+    assert not future.done()
+    await clock.advance(0.2)
+    await eventually(future.done)
+    with pytest.raises(SendFailedError, match=r"after 1 attempts in 3\.\d\d s: .*within 1 s"):
+        future.result()
 
 
 async def test_a_key_has_one_attempt_the_quick_way_too(started, two, a, b):
@@ -424,6 +462,73 @@ async def test_queues_that_are_asked_for_are_the_users(started, name_server, a):
     name_server.set_route("ns%t", {"a": {0: a.address}}, queues=2)
     core = await started(namespace="ns")
     assert await core.user_queues("t") == (at("a", 0), at("a", 1))
+
+
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
+NO_CHOICE = {"queue": None, "sharding_key": None, "selector": None, "arg": None}
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{}, {"sharding_key": "k"}, {"selector": lambda q, m, arg: q[0]}, {"queue": at("a")}],
+    ids=["none", "key", "selector", "queue"],
+)
+async def test_looking_for_a_route_takes_no_longer_than_is_left_of_the_send(started, name_server, one, clock, choice):
+    core = await started(client={"api_timeout": 60.0})
+    name_server.on(ROUTE, lambda command: None)
+    sending = asyncio.ensure_future(core.send(ready(core), timeout=2.0, **choice))
+    await eventually(lambda: name_server.asked_for("t"))
+    await clock.advance(1.9)
+    assert not sending.done()
+    await clock.advance(0.2)
+    assert sending.done(), "it waits for the name server's own time-out"
+    text = "no name server told the route of topic 't' within the 2 s that were left of the send's time-out: "
+    with pytest.raises((NameServerError, SendFailedError), match=text + name_server.address):
+        await sending
+
+
+async def test_so_does_a_one_way_send(started, name_server, one, clock):
+    core = await started(client={"api_timeout": 60.0}, send_timeout=2.0)
+    name_server.on(ROUTE, lambda command: None)
+    sending = asyncio.ensure_future(core.send_one_way(ready(core), **NO_CHOICE))
+    await eventually(lambda: name_server.asked_for("t"))
+    await clock.advance(2.1)
+    assert sending.done()
+    with pytest.raises(NameServerError, match="that were left of the send's time-out"):
+        await sending
+
+
+async def test_nor_longer_than_name_servers_are_given(started, name_server, one, clock):
+    core = await started(client={"api_timeout": 1.0})
+    name_server.on(ROUTE, lambda command: None)
+    sending = asyncio.ensure_future(core.send(ready(core), timeout=30.0))
+    await eventually(lambda: name_server.asked_for("t"))
+    await clock.advance(1.1)
+    assert sending.done()
+    with pytest.raises(NameServerError, match="no name server answered GET_ROUTEINFO_BY_TOPIC"):
+        await sending
+
+
+async def test_a_send_that_gives_up_on_a_route_does_not_take_it_from_another(started, name_server, one, a, clock):
+    core = await started(client={"api_timeout": 60.0})
+    may_answer = asyncio.Event()
+
+    async def answer_late(command):
+        await may_answer.wait()
+        return name_server._route(command)
+
+    name_server.on(ROUTE, answer_late)
+    impatient, patient = (
+        asyncio.ensure_future(core.send(ready(core), timeout=timeout, retries=0)) for timeout in (1.0, 50.0)
+    )
+    await eventually(lambda: name_server.asked_for("t"))
+    await clock.advance(1.1)
+    assert impatient.done()
+    with pytest.raises(NameServerError):
+        await impatient
+    may_answer.set()
+    assert (await patient).status is SendStatus.OK
+    assert name_server.asked_for("t") == 1
 
 
 # --- latency --------------------------------------------------------------------------------------------------------

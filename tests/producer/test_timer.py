@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import concurrent.futures
 from collections.abc import Callable
 
 import pytest
 
 from rocketstream.cluster.versions import V5_0_0, version_text
 from rocketstream.errors import ConfigurationError, RecallFailedError, SendFailedError, UnsupportedByBrokerError
-from rocketstream.producer.dispatch import ReceiptFuture, Send
+from rocketstream.producer.dispatch import Send
 from rocketstream.producer.timer import RecallHandle, recall
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.command import Command, response
@@ -47,8 +46,8 @@ async def test_nothing_leaves_for_an_old_broker(started, routed, a, when):
         await core.send_one_way(ready(core, **when), **choice)
     # The quick way must not skip it, either; by now it could be taken.
     await core.send(ready(core))
-    future: ReceiptFuture = concurrent.futures.Future()
-    core._dispatcher.start(Send(ready(core, **when), future, retries=0, timeout=5.0))
+    future = core.new_future(None)
+    core._dispatcher.start(Send(ready(core, **when), future, 0, 5.0, core.clock.monotonic()))
     with pytest.raises(UnsupportedByBrokerError, match=text):
         await asyncio.wrap_future(future)
     assert a.bodies == [b"x"]

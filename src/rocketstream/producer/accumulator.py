@@ -8,13 +8,12 @@ alone. Everything here belongs to the I/O thread.
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from rocketstream.clock import Clock, Timer
 from rocketstream.message import Message
-from rocketstream.producer.dispatch import ReceiptFuture, Send, finish
+from rocketstream.producer.dispatch import Send
 from rocketstream.producer.outgoing import Outgoing, Preparation
 from rocketstream.producer.receipt import SendReceipt
 from rocketstream.producer.settings import ProducerSettings
@@ -79,11 +78,10 @@ class Accumulator:
             self._start(group.sends[0])
             return
         sends = group.sends
-        together: ReceiptFuture = concurrent.futures.Future()
-        together.add_done_callback(lambda done: _share_out(done, sends))
         out = self._preparation.joined([send.out for send in sends])
-        timeout = max(send.timeout for send in sends)
-        self._start(replace(sends[0], out=out, future=together, timeout=timeout))
+        first = sends[0]
+        timeout = max(send.begun + send.timeout for send in sends) - first.begun
+        self._start(replace(first, out=out, outcome=_Shared(sends), timeout=timeout))
 
     def flush_all(self) -> None:
         """Send whatever waits."""
@@ -91,21 +89,33 @@ class Accumulator:
             self.flush(topic)
 
 
-def _share_out(together: ReceiptFuture, sends: list[Send]) -> None:
-    """Give each caller its own part of a batch's outcome."""
-    if together.cancelled():
-        for send in sends:
-            send.future.cancel()
-        return
-    error = together.exception()
-    if error is not None:
-        for send in sends:
-            finish(send.future, error)
-        return
-    receipt = together.result()
-    offset_ids = receipt.offset_message_id.split(",")
-    for index, send in enumerate(sends):
-        finish(send.future, _part(receipt, send.out, index, offset_ids))
+class _Shared:
+    """The outcome of a batch: gives each caller its own part (an `Outcome`)."""
+
+    __slots__ = ("_sends",)
+
+    def __init__(self, sends: list[Send]) -> None:
+        self._sends = sends
+
+    def cancelled(self) -> bool:
+        """Never: a caller that has gone away does not speak for the others."""
+        return False
+
+    def cancel(self) -> bool:
+        """There is none for anybody."""
+        for send in self._sends:
+            send.outcome.cancel()
+        return True
+
+    def conclude(self, outcome: SendReceipt | BaseException) -> None:
+        """Share it out."""
+        if isinstance(outcome, BaseException):
+            for send in self._sends:
+                send.outcome.conclude(outcome)
+            return
+        offset_ids = outcome.offset_message_id.split(",")
+        for index, send in enumerate(self._sends):
+            send.outcome.conclude(_part(outcome, send.out, index, offset_ids))
 
 
 def _part(receipt: SendReceipt, out: Outgoing, index: int, offset_ids: list[str]) -> SendReceipt:

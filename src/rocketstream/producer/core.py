@@ -29,7 +29,7 @@ from rocketstream.errors import (
 )
 from rocketstream.message import Message, MessageQueue
 from rocketstream.producer.accumulator import Accumulator
-from rocketstream.producer.dispatch import Dispatcher, Send, UserFuture
+from rocketstream.producer.dispatch import Dispatcher, Outcome, Send
 from rocketstream.producer.hooks import SendContext, call, run_after, run_before
 from rocketstream.producer.introduction import Introductions
 from rocketstream.producer.outgoing import Outgoing, Preparation
@@ -39,6 +39,7 @@ from rocketstream.producer.receipt import STATUS_BY_CODE, SendReceipt, SendStatu
 from rocketstream.producer.request_reply import PendingRequests
 from rocketstream.producer.settings import ProducerSettings
 from rocketstream.producer.trace import TraceDispatcher, traced_type
+from rocketstream.producer.user_future import UserFuture
 from rocketstream.remoting.replies import broker_error
 from rocketstream.wire.codes import ResponseCode
 from rocketstream.wire.command import Command
@@ -98,6 +99,9 @@ class ProducerCore(ClientCore):
         self._trace: TraceDispatcher | None = None
         self._trace_topic: str | None = None
         self._dispatcher = Dispatcher(self)
+        self.catch_up = self._dispatcher.catch_up
+        self.has_quick_way = not (producer.send_hooks or producer.retry_another_broker)
+        """Whether an attempt ends with the broker's answer: no hook to tell, no status that another may better."""
         self.introductions = Introductions()
         self.requests = PendingRequests(producer.max_async_messages)
         self._callback_threads = ThreadPoolExecutor(4, thread_name_prefix="rocketstream-send-callback")
@@ -146,9 +150,9 @@ class ProducerCore(ClientCore):
 
     # --- queues -----------------------------------------------------------------------------------------------------
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic (with its namespace) that can be written to."""
-        return await self._routes.queues(topic)
+    async def queues(self, topic: str, deadline: float | None = None) -> tuple[MessageQueue, ...]:
+        """The queues of a topic (with its namespace) that can be written to; asked for until the deadline."""
+        return await self._routes.queues(topic, deadline)
 
     async def user_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The same for a user: topics without their namespace on both sides."""
@@ -163,6 +167,7 @@ class ProducerCore(ClientCore):
         sharding_key: str | None,
         selector: Selector | None,
         arg: Any,
+        deadline: float,
     ) -> MessageQueue | None:
         """The queue that the caller decided on; None leaves it to round robin."""
         if queue is not None:
@@ -172,8 +177,8 @@ class ProducerCore(ClientCore):
             return queue._replace(topic=topic)
         if selector is None:
             key = out.message.sharding_key if sharding_key is None else sharding_key
-            return None if key is None else queue_for_key(await self.queues(out.topic), key)
-        queues = await self.queues(out.topic)
+            return None if key is None else queue_for_key(await self.queues(out.topic, deadline), key)
+        queues = await self.queues(out.topic, deadline)
         shown = [self.shown(queue) for queue in queues]
         loop = asyncio.get_running_loop()
         chosen = await loop.run_in_executor(self._hook_threads, call, selector, shown, out.message, arg)
@@ -196,6 +201,7 @@ class ProducerCore(ClientCore):
         out: Outgoing,
         *,
         timeout: float | None = None,
+        begun: float | None = None,
         retries: int | None = None,
         queue: MessageQueue | None = None,
         sharding_key: str | None = None,
@@ -206,14 +212,17 @@ class ProducerCore(ClientCore):
     ) -> SendReceipt:
         """Store what was made ready, or raise saying which address was tried and why it failed.
 
-        `failed` and `last` are the attempt that the quick way has already made.
+        The time-out counts from `begun`, when the caller called; that is now unless it is said. `failed` and `last`
+        are the attempt that the quick way has already made.
         """
         if out.topic != self._trace_topic:  # the last traces are sent while it is being shut down
             self.check_running()
         now = self.clock.monotonic
-        begun = now()
+        if begun is None:
+            begun = now()
         deadline = begun + (self.producer.send_timeout if timeout is None else timeout)
-        fixed = await self.choose_queue(out, queue=queue, sharding_key=sharding_key, selector=selector, arg=arg)
+        choice = {"queue": queue, "sharding_key": sharding_key, "selector": selector, "arg": arg}
+        fixed = await self.choose_queue(out, **choice, deadline=deadline)
         more = self.producer.retries if retries is None else retries
         attempts = list(failed)
         best: SendReceipt | None = None
@@ -225,7 +234,7 @@ class ProducerCore(ClientCore):
                     break
             if fixed is None:
                 avoid = target.broker_name if target is not None else None
-                target = self._chooser.choose(await self.queues(out.topic), avoid, now())
+                target = self._chooser.choose(await self.queues(out.topic, deadline), avoid, now())
             assert target is not None
             try:
                 receipt = await self._attempt(out, target, deadline)
@@ -264,18 +273,22 @@ class ProducerCore(ClientCore):
             receipts.append(await self.send(out, timeout=left, queue=queue))
         return receipts
 
-    def submit_send(self, out: Outgoing, *, timeout: float | None, retries: int, **choice: Any) -> UserFuture:
-        """Start a send from any thread and return a future of its receipt."""
+    def submit_send(
+        self, out: Outgoing, outcome: Outcome, *, timeout: float | None, retries: int, begun: float, **choice: Any
+    ) -> None:
+        """Start a send from any thread; its time-out counts from `begun`."""
         limit = self.producer.send_timeout if timeout is None else timeout
-        future = UserFuture(self._callback_threads)
-        self._dispatcher.submit(Send(out, future, retries, limit, **choice))
-        return future
+        self._dispatcher.submit(Send(out, outcome, retries, limit, begun, **choice))
+
+    def new_future(self, on_end: Callable[[], None] | None) -> UserFuture:
+        """A future whose callbacks run on this producer's threads."""
+        return UserFuture(self._callback_threads, on_end)
 
     def flush(self) -> None:
         """Start what `auto_batch` holds back; from any thread."""
         self.io.call_soon(self._dispatcher.flush)
 
-    def quick_queue(self, out: Outgoing, sharding_key: str | None) -> MessageQueue | None:
+    def quick_queue(self, out: Outgoing, sharding_key: str | None, now: float) -> MessageQueue | None:
         """The queue of a send if it can be told without asking anybody."""
         route = self.instance.routes.cached(out.topic)
         if route is None or not route.write_queues:
@@ -283,32 +296,29 @@ class ProducerCore(ClientCore):
         key = out.message.sharding_key if sharding_key is None else sharding_key
         if key is not None:
             return queue_for_key(route.write_queues, key)
-        return self._chooser.choose(route.write_queues, None, self.clock.monotonic())
+        return self._chooser.choose(route.write_queues, None, now)
 
     async def send_one_way(self, out: Outgoing, **choice: Any) -> None:
         """Write it and forget it."""
         self.check_running()
         deadline = self.clock.monotonic() + self.producer.send_timeout
-        target = await self.choose_queue(out, **choice)
+        target = await self.choose_queue(out, **choice, deadline=deadline)
         if target is None:
-            target = self._chooser.choose(await self.queues(out.topic), None, self.clock.monotonic())
-        address = await self.address_of(target)
+            target = self._chooser.choose(await self.queues(out.topic, deadline), None, self.clock.monotonic())
+        address = await self.address_of(target, deadline)
         if out.check is not None:
             await out.check(self.instance, target, address, deadline - self.clock.monotonic())
         command = self.command(out, target)
         await self.instance.remoting.invoke_one_way(address, command, deadline - self.clock.monotonic())
 
-    async def address_of(self, queue: MessageQueue) -> str:
-        """Where a queue's master is."""
-        found = self.instance.brokers.master(queue.broker_name)
-        if found is None:
-            found = await self.instance.routes.broker(queue.topic, queue.broker_name, 0, only_this=True)
-        return found.address
+    async def address_of(self, queue: MessageQueue, deadline: float) -> str:
+        """Where a queue's master is; asked for until the deadline."""
+        return await self._routes.master(queue, deadline)
 
     async def _attempt(self, out: Outgoing, queue: MessageQueue, deadline: float) -> SendReceipt:
         hooks = self.producer.send_hooks
         now = self.clock.monotonic
-        address = await self.address_of(queue)
+        address = await self.address_of(queue, deadline)
         if out.check is not None:
             await out.check(self.instance, queue, address, deadline - now())
         context: SendContext | None = None

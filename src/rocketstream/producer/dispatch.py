@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstream.errors import BrokerError, RemotingError
 from rocketstream.message import MessageQueue
@@ -28,47 +26,69 @@ if TYPE_CHECKING:
     from rocketstream.producer.accumulator import Accumulator
     from rocketstream.producer.core import ProducerCore
 
-log = logging.getLogger("rocketstream.producer")
-
-ReceiptFuture: TypeAlias = concurrent.futures.Future[SendReceipt]
-
-
-class UserFuture(concurrent.futures.Future[SendReceipt]):
-    """What `send_async` returns. What users hang on it runs on callback threads: it may block, or send again."""
-
-    def __init__(self, callback_threads: concurrent.futures.Executor) -> None:
-        super().__init__()
-        self._callback_threads = callback_threads
-
-    def on_end(self, function: Callable[[], None]) -> None:
-        """Have a function of our own called on the I/O thread, at once."""
-        super().add_done_callback(lambda _: function())
-
-    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[SendReceipt]], object]) -> None:
-        """Call `fn` with this future once it is done, on a callback thread."""
-        super().add_done_callback(lambda done: self._hand_over(fn, done))
-
-    def _hand_over(
-        self,
-        fn: Callable[[concurrent.futures.Future[SendReceipt]], object],
-        done: concurrent.futures.Future[SendReceipt],
-    ) -> None:
-        try:
-            self._callback_threads.submit(_run_callback, fn, done)
-        except RuntimeError:  # the producer was shut down in the meantime; the callback is owed all the same
-            threading.Thread(target=_run_callback, args=(fn, done), daemon=True).start()
-
-
-def _run_callback(
-    fn: Callable[[concurrent.futures.Future[SendReceipt]], object], done: concurrent.futures.Future[SendReceipt]
-) -> None:
-    try:
-        fn(done)
-    except Exception:
-        log.exception("a callback of a send raised")
-
-
 _GO_AWAY = int(ResponseCode.GO_AWAY)
+_FAR_AHEAD = 32
+_FAR_AHEAD_PAUSE = 0.1
+
+
+class Outcome(Protocol):
+    """Where the receipt of a send, or the error, goes; the first that comes counts."""
+
+    def cancelled(self) -> bool:
+        """Whether nobody wants it any more."""
+
+    def cancel(self) -> bool:
+        """There will be none: the producer has ended. Tell whether it came before any other outcome."""
+
+    def conclude(self, outcome: SendReceipt | BaseException) -> None:
+        """Here it is; nothing happens if there is one already. Called on the I/O thread."""
+
+
+class BlockedCaller:
+    """What a blocking send waits on: a bare lock, a fraction of the cost of a future and its condition."""
+
+    __slots__ = ("_cancelled", "_done", "_outcome")
+
+    def __init__(self) -> None:
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._cancelled = False
+        self._outcome: SendReceipt | BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"<BlockedCaller {'waits' if self._outcome is None else 'got'} {self._outcome or ''}>"
+
+    def cancelled(self) -> bool:
+        """Whether the caller has gone away."""
+        return self._cancelled
+
+    def cancel(self) -> bool:
+        """Let the caller go without a receipt."""
+        self._cancelled = True
+        self.conclude(concurrent.futures.CancelledError())
+        return True
+
+    def conclude(self, outcome: SendReceipt | BaseException) -> None:
+        """Wake the caller."""
+        if self._outcome is None:
+            self._outcome = outcome
+            self._done.release()
+
+    def wait(self) -> SendReceipt:
+        """Block until there is an outcome; return or raise it."""
+        try:
+            self._done.acquire()
+        except BaseException:
+            self._cancelled = True  # Ctrl-C in the waiting caller: nobody wants the receipt any more
+            raise
+        outcome = self._outcome
+        assert outcome is not None
+        if isinstance(outcome, BaseException):
+            try:
+                raise outcome
+            finally:
+                del outcome  # no cycle of the error, its traceback and this frame
+        return outcome
 
 
 @dataclass(slots=True)
@@ -76,9 +96,12 @@ class Send:
     """One send on its way to the I/O thread."""
 
     out: Outgoing
-    future: ReceiptFuture
+    outcome: Outcome
     retries: int
     timeout: float
+    """Seconds from `begun` for everything: waiting for company, routes, all attempts."""
+    begun: float
+    """When the caller called, by the clock of the producer."""
     queue: MessageQueue | None = None
     sharding_key: str | None = None
     selector: Any = None
@@ -98,6 +121,7 @@ class Dispatcher:
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
         self._handed_over: deque[Send] = deque()
+        self._callers_ahead: deque[threading.Lock] = deque()
         self._wake_up_is_pending = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._accumulator: Accumulator | None = None
@@ -111,7 +135,7 @@ class Dispatcher:
         if self._accumulator is not None:
             self._accumulator.flush_all()
 
-    def submit(self, send: Send) -> ReceiptFuture:
+    def submit(self, send: Send) -> None:
         """Hand a send over; the I/O thread is woken only if it does not know yet that there is something."""
         core = self._core
         core.io.check(core.what)
@@ -119,7 +143,22 @@ class Dispatcher:
         if not self._wake_up_is_pending:
             self._wake_up_is_pending = True
             core.io.call_soon(self._take_all)
-        return send.future
+
+    def catch_up(self) -> None:
+        """Wait until the I/O thread has taken what was handed over, if that is much; for callers that send on and on.
+
+        A thread that computes gives way to another only every 5 ms (`sys.getswitchinterval`). Without this, a caller
+        would fill its bound before the first message has left, and then all would wait for the broker.
+        """
+        if len(self._handed_over) < _FAR_AHEAD:
+            return
+        taken = threading.Lock()
+        taken.acquire()
+        self._callers_ahead.append(taken)
+        # Looked at once more after that: what is still there now is taken by a turn that will see the lock. The limit
+        # is for an I/O thread that has come to its end.
+        if self._handed_over:
+            taken.acquire(timeout=_FAR_AHEAD_PAUSE)
 
     def _take_all(self) -> None:
         # First the flag, then the sends: one that is appended in between wakes us again, at worst for nothing.
@@ -134,54 +173,52 @@ class Dispatcher:
                 else:
                     self.start(send)
             except Exception as error:
-                finish(send.future, error)
+                send.outcome.conclude(error)
+        if core.is_running:
+            core.instance.remoting.flush()
+        while self._callers_ahead:
+            self._callers_ahead.popleft().release()
 
     def start(self, send: Send) -> None:
         """Begin a send, the quick way if it can be."""
-        if send.future.cancelled():
+        if send.outcome.cancelled():
             return
         core = self._core
-        settings = core.producer
-        if not core.is_running or settings.send_hooks or settings.retry_another_broker or not send.is_plain:
+        if not core.is_running or not core.has_quick_way or not send.is_plain:
             self._start_task(send)
             return
-        queue = core.quick_queue(send.out, send.sharding_key)
-        broker = core.instance.brokers.master(queue.broker_name) if queue is not None else None
+        instance = core.instance
+        now = instance.clock.monotonic  # kept: the outcome may come while the producer is shut down
+        sent_at = now()
+        queue = core.quick_queue(send.out, send.sharding_key, sent_at)
+        broker = instance.brokers.master(queue.broker_name) if queue is not None else None
         if queue is None or broker is None:
             self._start_task(send)
             return
-        now = core.clock.monotonic  # kept: the outcome may come while the producer is shut down
-        begun = now()
         address = broker.address
 
         def on_outcome(outcome: Command | BaseException) -> None:
-            core.record_outcome(queue, begun, failed=isinstance(outcome, BaseException))
-            send.timeout = max(send.timeout - (now() - begun), 0.0)  # one budget for all attempts
-            self._conclude(send, queue, address, begun, outcome)
+            """The quick attempt has ended: done, refused for good, or to be tried again by the slow way."""
+            core.record_outcome(queue, sent_at, failed=isinstance(outcome, BaseException))
+            if isinstance(outcome, Command):
+                if outcome.code in STATUS_BY_CODE:
+                    receipt = read_receipt(outcome, send.out.message_id, core.shown(queue))
+                    core.traced(send.out, address, sent_at, receipt)
+                    send.outcome.conclude(receipt)
+                    return
+                if outcome.code == _GO_AWAY:
+                    # Not an attempt: the broker has only asked for another connection.
+                    self._start_task(send)
+                    return
+                outcome = broker_error(address, send.out.code, outcome)
+            if not isinstance(outcome, RemotingError | BrokerError):
+                send.outcome.conclude(outcome)
+                return
+            self._start_task(send, failed=[(address, outcome)], last=queue)
 
         command = core.command(send.out, queue)
-        if not core.instance.remoting.try_invoke(address, command, begun + send.timeout, on_outcome):
+        if not instance.remoting.try_invoke(address, command, send.begun + send.timeout, on_outcome):
             self._start_task(send)
-
-    def _conclude(
-        self, send: Send, queue: MessageQueue, address: str, begun: float, outcome: Command | BaseException
-    ) -> None:
-        """The quick attempt has ended: done, refused for good, or to be tried again by the slow way."""
-        if isinstance(outcome, Command):
-            if outcome.code in STATUS_BY_CODE:
-                receipt = read_receipt(outcome, send.out.message_id, self._core.shown(queue))
-                self._core.traced(send.out, address, begun, receipt)
-                finish(send.future, receipt)
-                return
-            if outcome.code == _GO_AWAY:
-                # Not an attempt: the broker has only asked for another connection.
-                self._start_task(send)
-                return
-            outcome = broker_error(address, send.out.code, outcome)
-        if not isinstance(outcome, RemotingError | BrokerError):
-            finish(send.future, outcome)
-            return
-        self._start_task(send, failed=[(address, outcome)], last=queue)
 
     def _start_task(self, send: Send, **so_far: Any) -> None:
         task = asyncio.ensure_future(self._send(send, so_far))
@@ -193,6 +230,7 @@ class Dispatcher:
             receipt = await self._core.send(
                 send.out,
                 timeout=send.timeout,
+                begun=send.begun,
                 retries=send.retries,
                 queue=send.queue,
                 sharding_key=send.sharding_key,
@@ -201,19 +239,9 @@ class Dispatcher:
                 **so_far,
             )
         except asyncio.CancelledError:
-            send.future.cancel()
+            send.outcome.cancel()
             raise
         except Exception as error:
-            finish(send.future, error)
+            send.outcome.conclude(error)
         else:
-            finish(send.future, receipt)
-
-
-def finish(future: ReceiptFuture, outcome: SendReceipt | BaseException) -> None:
-    """Give a future its outcome, unless whoever waited has gone away."""
-    if not future.set_running_or_notify_cancel():
-        return
-    if isinstance(outcome, BaseException):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)
+            send.outcome.conclude(receipt)

@@ -21,12 +21,18 @@ from rocketstream.producer.introduction import BrokerCheck
 from rocketstream.producer.settings import ProducerSettings
 from rocketstream.producer.timer import check_timer_broker, is_timer
 from rocketstream.property_names import PropertyName
-from rocketstream.wire.batch import MIN_ITEM_SIZE, BatchItem, encode_batch
+from rocketstream.wire.batch import MIN_ITEM_SIZE, BatchItem, encode_batch, encode_similar
 from rocketstream.wire.codes import RequestCode
 from rocketstream.wire.compression import compress
 from rocketstream.wire.headers.send import SendMessageRequestHeaderV2
 from rocketstream.wire.message_id import UniqueIds
-from rocketstream.wire.properties import encode_properties, message_properties
+from rocketstream.wire.properties import (
+    BARE_END,
+    BARE_START,
+    encode_properties,
+    message_properties,
+    message_text,
+)
 from rocketstream.wire.sysflag import TransactionType, with_codec, with_transaction_type
 
 _SEND = int(RequestCode.SEND_MESSAGE_V2)
@@ -34,6 +40,8 @@ _SEND_BATCH = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 _MAX_TEMPLATES = 10_000
+# Far fewer than there are ids in a millisecond.
+_MAX_TOGETHER = 10_000
 
 
 class ProcessIds:
@@ -48,9 +56,17 @@ class ProcessIds:
         """The next id; may be called from any thread."""
         ids = self._ids
         if ids is None:
-            with self._lock:
-                ids = self._ids = self._ids or self._make(now_ms)
+            ids = self._first(now_ms)
         return ids.next(now_ms)
+
+    def several(self, now_ms: int, count: int) -> tuple[bytes, list[bytes]]:
+        """The next ids in two parts: how all of them begin, and how each ends; may be called from any thread."""
+        return (self._ids or self._first(now_ms)).several(now_ms, count)
+
+    def _first(self, now_ms: int) -> UniqueIds:
+        with self._lock:
+            ids = self._ids = self._ids or self._make(now_ms)
+        return ids
 
     def _forget(self) -> None:
         self._lock = threading.Lock()
@@ -101,13 +117,18 @@ class Outgoing:
 class Preparation:
     """Makes messages ready as a producer's settings say."""
 
-    __slots__ = ("_clock", "_settings", "_templates")
+    __slots__ = ("_batch_properties", "_clock", "_settings", "_templates")
 
     def __init__(self, settings: ProducerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
         # What the header of a topic's messages has in common: to fill in four fields is cheaper than to make fourteen.
         self._templates: dict[tuple[str, bool], dict[str, str]] = {}
+        # No unique id: a 4.9 broker gives what stands here to every message of the batch, over its own.
+        own = {PropertyName.WAIT_STORE_OK: "true"}
+        if settings.namespace:
+            own[PropertyName.INSTANCE_ID] = settings.namespace
+        self._batch_properties = encode_properties(own)
 
     def single(
         self,
@@ -117,59 +138,79 @@ class Preparation:
         transaction: TransactionType = TransactionType.NOT,
     ) -> Outgoing:
         """One message; `extra` are properties of our own (transactions, replies)."""
+        settings = self._settings
         now = self._clock.wall_ms()
         message_id = process_ids.next(now)
-        properties = message_properties(message, unique_id=message_id)
-        if extra:
-            properties.update(extra)
-        if self._settings.namespace:
-            properties[PropertyName.INSTANCE_ID] = self._settings.namespace
+        topic = message.topic
+        if extra or settings.namespace:
+            topic = with_namespace(settings.namespace, topic)
+            properties = message_properties(message, unique_id=message_id)
+            if extra:
+                properties.update(extra)
+            if settings.namespace:
+                properties[PropertyName.INSTANCE_ID] = settings.namespace
+            text = encode_properties(properties)
+        else:
+            text = message_text(message, message_id)
         body, sys_flag = message.body, 0
-        if len(body) >= self._settings.compress_over:
+        if len(body) >= settings.compress_over:
             body, sys_flag = self._compressed(body)
-        sys_flag = with_transaction_type(sys_flag, transaction)
-        topic = with_namespace(self._settings.namespace, message.topic)
-        fields = self._fields(topic, sys_flag, now, message.flag, encode_properties(properties), batch=False)
+        if transaction is not TransactionType.NOT:
+            sys_flag = with_transaction_type(sys_flag, transaction)
+        fields = self._fields(topic, sys_flag, now, message.flag, text, batch=False)
         check = check_timer_broker if is_timer(message) else None
         return Outgoing(message, topic, _SEND, fields, body, message_id, check=check)
 
-    def batches(self, messages: Sequence[Message]) -> list[Outgoing]:
-        """Checked messages of one topic in as few requests as the size limit allows, in order."""
+    def batches(self, messages: Sequence[Message], bodies: Sequence[bytes] | None = None) -> list[Outgoing]:
+        """Checked messages of one topic in as few requests as the size limit allows, in order.
+
+        `bodies` are given where the messages are nothing but bodies: then they are encoded together.
+        """
+        if bodies is not None and len(bodies) <= _MAX_TOGETHER:
+            together = self._bare_batch(messages[0], bodies)
+            if together is not None:
+                return [together]
         limit = self._settings.max_message_size
         result: list[Outgoing] = []
         items: list[BatchItem] = []
         ids: list[str] = []
         size = 0
         first = messages[0]
-        now = self._clock.wall_ms()
         for message in messages:
+            now = self._clock.wall_ms()  # each time: more than 65,536 ids of one millisecond would not be unique
             message_id = process_ids.next(now)
-            properties = encode_properties(message_properties(message, unique_id=message_id))
+            properties = message_text(message, message_id)
             item = BatchItem(message.body, properties, message.flag)
             needed = len(message.body) + _byte_length(properties) + MIN_ITEM_SIZE
             if items and size + needed > limit:
-                result.append(self._batch(first, items, ids, now))
+                result.append(self._batch(first, encode_batch(items), ids))
                 items, ids, size = [], [], 0
             items.append(item)
             ids.append(message_id)
             size += needed
-        result.append(self._batch(first, items, ids, now))
+        result.append(self._batch(first, encode_batch(items), ids))
         return result
 
-    def _batch(self, first: Message, items: list[BatchItem], ids: list[str], now: int) -> Outgoing:
+    def _bare_batch(self, first: Message, bodies: Sequence[bytes]) -> Outgoing | None:
+        """Messages that are nothing but bodies in one request; None if they do not fit."""
+        count = len(bodies)
+        start, ends = process_ids.several(self._clock.wall_ms(), count)
+        needed = MIN_ITEM_SIZE + len(BARE_START) + len(start) + len(ends[0]) + len(BARE_END)
+        if sum(map(len, bodies)) + count * needed > self._settings.max_message_size:
+            return None
+        body = encode_similar(bodies, BARE_START + start, ends, BARE_END)
+        ids = start + (b"," + start).join(ends)
+        return self._batch(first, body, (ids.decode(),), count)
+
+    def _batch(self, first: Message, body: bytes, ids: Sequence[str], count: int | None = None) -> Outgoing:
         topic = with_namespace(self._settings.namespace, first.topic)
-        # No unique id: a 4.9 broker gives what stands here to every message of the batch, over its own.
-        own = {PropertyName.WAIT_STORE_OK: "true"}
-        if self._settings.namespace:
-            own[PropertyName.INSTANCE_ID] = self._settings.namespace
-        fields = self._fields(topic, 0, now, 0, encode_properties(own), batch=True)
-        return Outgoing(first, topic, _SEND_BATCH, fields, encode_batch(items), ",".join(ids), len(items))
+        fields = self._fields(topic, 0, self._clock.wall_ms(), 0, self._batch_properties, batch=True)
+        return Outgoing(first, topic, _SEND_BATCH, fields, body, ",".join(ids), len(ids) if count is None else count)
 
     def joined(self, outs: Sequence[Outgoing]) -> Outgoing:
         """Messages of one topic that were made ready one by one, in one request."""
         items = [BatchItem(out.body, out.fields["i"], out.message.flag) for out in outs]
-        now = self._clock.wall_ms()
-        return self._batch(outs[0].message, items, [out.message_id for out in outs], now)
+        return self._batch(outs[0].message, encode_batch(items), [out.message_id for out in outs])
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
         codec = self._settings.codec

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import ssl
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -19,10 +19,11 @@ from rocketstream.producer import request_reply, timer
 from rocketstream.producer.accumulator import can_share
 from rocketstream.producer.async_gate import AsyncGate
 from rocketstream.producer.core import ProducerCore, Selector
-from rocketstream.producer.dispatch import UserFuture
+from rocketstream.producer.dispatch import BlockedCaller
 from rocketstream.producer.outgoing import Outgoing
 from rocketstream.producer.receipt import SendReceipt
 from rocketstream.producer.settings import ProducerSettings
+from rocketstream.producer.user_future import UserFuture
 from rocketstream.producer.validation import check_batch, check_message, check_timeout
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.hooks import RpcHook
@@ -142,20 +143,15 @@ class Producer:
     ) -> SendReceipt:
         """Send a message and return the broker's receipt; `SendFailedError` says who was tried and why it failed."""
         out = self.ready(message, queue, sharding_key, selector, timeout)
-        future = self._core.submit_send(
-            out,
-            timeout=timeout,
-            retries=self._settings.retries,
-            queue=queue,
-            sharding_key=sharding_key,
-            selector=selector,
-            arg=arg,
-        )
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # Ctrl-C in the waiting caller: nobody wants the receipt any more
-            raise
+        choice = {"queue": queue, "sharding_key": sharding_key, "selector": selector, "arg": arg}
+        return self._send_and_wait(out, timeout, self._core.clock.monotonic(), **choice)
+
+    def _send_and_wait(self, out: Outgoing, timeout: float | None, begun: float, **choice: Any) -> SendReceipt:
+        core = self._core
+        core.io.check_may_wait(core.what)
+        caller = BlockedCaller()
+        core.submit_send(out, caller, timeout=timeout, retries=self._settings.retries, begun=begun, **choice)
+        return caller.wait()
 
     def send_oneway(
         self,
@@ -175,7 +171,8 @@ class Producer:
     ) -> list[SendReceipt]:
         """Send messages of one topic in as few requests as their size allows; a receipt per request, in order."""
         batches = self.ready_batch(messages, queue, timeout)
-        return self._run(self._core.send_all(batches, timeout=timeout, queue=queue))
+        begun = self._core.clock.monotonic()  # one budget of time for all of them
+        return [self._send_and_wait(out, timeout, begun, queue=queue) for out in batches]
 
     def ready_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None, timeout: float | None
@@ -183,9 +180,9 @@ class Producer:
         """Check messages and make their requests ready, on the caller's thread (for the faces)."""
         self._core.check_running()
         check_timeout(timeout)
-        check_batch(messages, self._settings)
+        bodies = check_batch(messages, self._settings)
         check_choice(queue, None, None)
-        return self._core.preparation.batches(messages)
+        return self._core.preparation.batches(messages, bodies)
 
     def send_async(
         self,
@@ -204,15 +201,23 @@ class Producer:
         # About the size: what is compressed takes less, and the room is needed before the work is done.
         check_timeout(timeout)
         size = len(message.body) if isinstance(message, Message) and isinstance(message.body, bytes) else 0
-        self._gate.enter(size, self._settings.send_timeout if timeout is None else timeout)
+        gate = self._gate
+        gate.enter(size, self._settings.send_timeout if timeout is None else timeout)
         try:
             future = self.submit(
-                message, queue=queue, sharding_key=sharding_key, selector=selector, arg=arg, timeout=timeout
+                message,
+                queue=queue,
+                sharding_key=sharding_key,
+                selector=selector,
+                arg=arg,
+                timeout=timeout,
+                on_end=lambda: gate.leave(size),
             )
         except BaseException:
-            self._gate.leave(size)
+            gate.leave(size)
             raise
-        future.on_end(lambda: self._gate.leave(size))
+        if not self._settings.auto_batch:  # those wait for others anyway
+            self._core.catch_up()
         return future
 
     def submit(
@@ -224,13 +229,20 @@ class Producer:
         selector: Selector | None,
         arg: Any,
         timeout: float | None,
+        on_end: Callable[[], None] | None = None,
     ) -> UserFuture:
-        """Start an asynchronous send without a bound on how many are under way (for the faces)."""
+        """Start an asynchronous send without a bound on how many are under way (for the faces).
+
+        `on_end` is called once if this returns, on the thread on which the send ends.
+        """
         out = self.ready(message, queue, sharding_key, selector, timeout)
         chosen = queue is not None or sharding_key is not None or selector is not None
-        return self._core.submit_send(
+        future = self._core.new_future(on_end)
+        self._core.submit_send(
             out,
+            future,
             timeout=timeout,
+            begun=self._core.clock.monotonic(),
             retries=self._settings.retries_async,
             may_wait=self._settings.auto_batch and not chosen and can_share(message, self._settings),
             queue=queue,
@@ -238,6 +250,7 @@ class Producer:
             selector=selector,
             arg=arg,
         )
+        return future
 
     # --- requests, replies, recall ----------------------------------------------------------------------------------
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 from rocketstream.cluster.client import ClientCore
 from rocketstream.cluster.names import AUTO_CREATE_TOPIC
-from rocketstream.errors import BrokerNotFoundError, RocketStreamError, TopicRouteNotFoundError
+from rocketstream.errors import BrokerNotFoundError, NameServerError, RocketStreamError, TopicRouteNotFoundError
 from rocketstream.message import MessageQueue
+from rocketstream.remoting.deadline import done_before
+
+T = TypeVar("T")
 
 log = logging.getLogger("rocketstream.producer")
 
@@ -41,14 +46,43 @@ class PublishRoutes:
         for task in self._tasks:
             task.cancel()
 
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic (with its namespace); a route is fetched where none is known."""
+    async def queues(self, topic: str, deadline: float | None = None) -> tuple[MessageQueue, ...]:
+        """The queues of a topic (with its namespace); a route is fetched where none is known, until the deadline."""
         route = self._client.instance.routes.cached(topic)
         if route is not None and route.write_queues:
             return route.write_queues
         guessed = self._guessed.get(topic)
         if guessed is not None:
             return guessed
+        return await self.before(deadline, topic, self._fetch(topic))
+
+    async def master(self, queue: MessageQueue, deadline: float | None = None) -> str:
+        """Where the master of a queue is; asks for the route where it is not known, until the deadline."""
+        found = self._client.instance.brokers.master(queue.broker_name)
+        if found is None:
+            routes = self._client.instance.routes
+            asking = routes.broker(queue.topic, queue.broker_name, 0, only_this=True)
+            found = await self.before(deadline, queue.topic, asking)
+        return found.address
+
+    async def before(self, deadline: float | None, topic: str, asking: Coroutine[Any, Any, T]) -> T:
+        """The answer of the name servers, or an error when the deadline comes sooner than their own time-outs."""
+        if deadline is None:
+            return await asking
+        clock = self._client.clock
+        left = deadline - clock.monotonic()
+        task = asyncio.ensure_future(asking)
+        try:
+            if await done_before(clock, task, deadline):
+                return task.result()
+        finally:
+            task.cancel()  # the request itself goes on: others may wait for the same route
+        raise NameServerError(
+            f"no name server told the route of topic {topic!r} within the {max(left, 0.0):.3g} s that were left of the"
+            f" send's time-out: {self._client.instance.name_servers}"
+        )
+
+    async def _fetch(self, topic: str) -> tuple[MessageQueue, ...]:
         try:
             route = await self._client.instance.routes.refresh(topic)
         except TopicRouteNotFoundError as error:

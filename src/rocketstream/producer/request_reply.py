@@ -261,12 +261,12 @@ async def reply(core: ProducerCore, out: Outgoing, broker_name: str, timeout: fl
     """
     core.check_running()
     deadline = core.clock.monotonic() + (core.producer.send_timeout if timeout is None else timeout)
-    if any(queue.broker_name == broker_name for queue in await core.queues(out.topic)):
+    if any(queue.broker_name == broker_name for queue in await core.queues(out.topic, deadline)):
         left = max(deadline - core.clock.monotonic(), 0.001)
         try:
             return await core.send(out, timeout=left, selector=_of_broker, arg=broker_name)
         except (SendFailedError, BrokerError):
-            if core.clock.monotonic() >= deadline or len(_brokers(await core.queues(out.topic))) == 1:
+            if core.clock.monotonic() >= deadline or len(_brokers(await core.queues(out.topic, deadline))) == 1:
                 raise
     left = max(deadline - core.clock.monotonic(), 0.001)
     return await core.send(out, timeout=left)

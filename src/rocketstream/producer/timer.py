@@ -89,7 +89,7 @@ async def recall(core: ProducerCore, topic: str, handle: str, timeout: float | N
     parsed = check_recall(topic, handle, core.producer.namespace)
     limit = core.producer.send_timeout if timeout is None else timeout
     deadline = core.clock.monotonic() + limit
-    address = await core.address_of(MessageQueue(parsed.topic, parsed.broker_name, 0))
+    address = await core.address_of(MessageQueue(parsed.topic, parsed.broker_name, 0), deadline)
     version = await _version(core.instance, parsed.broker_name, address, limit)
     if version < V5_0_0:
         raise UnsupportedByBrokerError(

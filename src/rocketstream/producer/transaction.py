@@ -104,7 +104,8 @@ class TransactionCore(ProducerCore):
             bname=queue.broker_name,
         )
         try:
-            await self._send_end(await self.address_of(queue), header, remark)
+            deadline = self.clock.monotonic() + self.producer.send_timeout
+            await self._send_end(await self.address_of(queue, deadline), header, remark)
         except Exception as error:
             log.warning(
                 "the local transaction of message %s is %s, but broker %s could not be told (it will ask): %s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rocketstream.cluster.names import check_sendable, check_topic, check_wrapped_topic
 from rocketstream.errors import ConfigurationError
@@ -11,6 +12,9 @@ from rocketstream.producer.settings import ProducerSettings
 from rocketstream.property_names import RESERVED_PROPERTIES
 
 _SEPARATORS = ("\x01", "\x02")
+_NO_PROPERTIES: dict[str, str] = {}
+_ONLY_BYTES = {bytes}
+_ZERO = 0  # `is` tells it from False, which equals it
 MAX_PROPERTIES_SIZE = 32_767
 MAX_DELAY = 10**9
 # What this client adds to every message: UNIQ_KEY (56 digits with IPv6), WAIT, and a time of delivery.
@@ -21,10 +25,10 @@ def check_message(message: Message, settings: ProducerSettings) -> None:
     """Refuse a message that no broker would take or that would arrive as something else."""
     if not isinstance(message, Message):
         raise ConfigurationError(f"expected a Message to send, got {type(message).__name__}")
-    check_topic(message.topic)
-    check_sendable(message.topic)
-    if settings.namespace:
-        check_wrapped_topic(settings.namespace, message.topic)
+    if type(message.topic) is str:
+        _check_name(message.topic, settings.namespace)
+    else:
+        check_topic(message.topic)
     # The constructor has checked the types, but attributes can be set to anything later.
     if type(message.body) is not bytes:
         raise ConfigurationError(
@@ -46,12 +50,26 @@ def check_message(message: Message, settings: ProducerSettings) -> None:
     _check_properties(message, settings)
 
 
-def check_batch(messages: Sequence[Message], settings: ProducerSettings) -> None:
-    """Refuse messages that cannot share a request."""
+@lru_cache(maxsize=1024)
+def _check_name(topic: str, namespace: str | None) -> None:
+    """Refuse a topic; a good one is remembered, a bad one is refused each time anew."""
+    check_topic(topic)
+    check_sendable(topic)
+    if namespace:
+        check_wrapped_topic(namespace, topic)
+
+
+def check_batch(messages: Sequence[Message], settings: ProducerSettings) -> list[bytes] | None:
+    """Refuse messages that cannot share a request; the bodies, where the messages are nothing else."""
     if isinstance(messages, Message | str | bytes) or not isinstance(messages, Sequence):
         raise ConfigurationError(f"send_batch takes a list of messages, not {type(messages).__name__}")
     if not messages:
         raise ConfigurationError("send_batch was given no message")
+    bodies = _bare_bodies(messages)
+    if bodies is not None and max(map(len, bodies)) <= settings.max_message_size and min(map(len, bodies)):
+        _check_name(messages[0].topic, settings.namespace)
+        _check_batch_topic(messages[0].topic)
+        return bodies
     for index, message in enumerate(messages):
         if not isinstance(message, Message):
             raise ConfigurationError(f"expected a Message to send, got {type(message).__name__} at index {index}")
@@ -67,8 +85,37 @@ def check_batch(messages: Sequence[Message], settings: ProducerSettings) -> None
                 "a batch goes to one queue, but the messages of this one have the sharding keys"
                 f" {messages[0].sharding_key!r} and {message.sharding_key!r}: send a batch per key"
             )
-    if messages[0].topic.startswith("%RETRY%"):
+    _check_batch_topic(messages[0].topic)
+    return None
+
+
+def _check_batch_topic(topic: str) -> None:
+    if topic.startswith("%RETRY%"):
         raise ConfigurationError("messages of a retry topic cannot be sent as a batch")
+
+
+def _bare_bodies(messages: Sequence[Message]) -> list[bytes] | None:
+    """The bodies of messages that are of one topic and have nothing else that could be wrong; else None."""
+    topic = messages[0].topic if type(messages[0]) is Message else None
+    if type(topic) is not str:
+        return None
+    bodies: list[bytes] = []
+    for message in messages:
+        if (
+            type(message) is not Message
+            or message.topic is not topic
+            or message.properties != _NO_PROPERTIES
+            or message.tags is not None
+            or message.keys is not None
+            or message.sharding_key is not None
+            or message.flag is not _ZERO
+            or message.delay_level is not _ZERO
+            or message.delay is not None
+            or message.deliver_at is not None
+        ):
+            return None
+        bodies.append(message.body)
+    return bodies if set(map(type, bodies)) == _ONLY_BYTES else None
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -93,6 +140,13 @@ def _check_delay(message: Message, settings: ProducerSettings) -> None:
 
 
 def _check_properties(message: Message, settings: ProducerSettings) -> None:
+    if (
+        message.properties == _NO_PROPERTIES
+        and message.tags is None
+        and message.keys is None
+        and message.sharding_key is None
+    ):
+        return
     total = _OWN_PROPERTIES + (len("INSTANCE_ID") + len(settings.namespace) + 2 if settings.namespace else 0)
     if not isinstance(message.properties, dict):
         raise ConfigurationError(f"properties={message.properties!r} must be a dict of texts")

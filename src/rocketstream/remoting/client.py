@@ -24,7 +24,7 @@ from rocketstream.errors import (
 )
 from rocketstream.remoting.connection import Connection
 from rocketstream.remoting.hooks import HookChain, RpcHook
-from rocketstream.remoting.pending import CallbackCompletion, PendingTable
+from rocketstream.remoting.pending import PendingTable
 from rocketstream.remoting.permits import Permits
 from rocketstream.remoting.pool import ConnectionPool
 from rocketstream.remoting.processors import Processor, Processors
@@ -36,6 +36,9 @@ log = logging.getLogger("rocketstream.remoting")
 
 Outcome: TypeAlias = Command | BaseException
 Callback: TypeAlias = Callable[[Outcome], None]
+
+# A plain int: each response is compared with it, and an enum's member compares slowly.
+_GO_AWAY = int(ResponseCode.GO_AWAY)
 
 
 class RemotingClient:
@@ -196,31 +199,36 @@ class RemotingClient:
         ):
             return False
 
-        def finish(outcome: Outcome) -> None:
-            self._async_permits.release()
-            if isinstance(outcome, Command):
-                if self._hooks:
-                    self._hooks.after_response_inline(address, request, outcome)
-                if outcome.code == ResponseCode.GO_AWAY:
-                    self._pool.retire(connection)
-            self._pool.close_if_left(connection)
-            callback(outcome)
-
         request.serialize_type = self.settings.serialize_type
         request.opaque = self._pending.next_opaque()
-        entry = self._pending.add(
-            request.opaque, connection, address, request.code, now, deadline, CallbackCompletion(finish)
-        )
+        quick = _Quick(self, connection, address, request, callback)
+        entry = self._pending.add(request.opaque, connection, address, request.code, now, deadline, quick)
         try:
-            self._hooks.before_request_inline(address, request)
+            if self._hooks:
+                self._hooks.before_request_inline(address, request)
             connection.write(request)
         except Exception as error:
             self._pending.discard(entry)
-            entry.completion.set_exception(error)
+            quick.set_exception(error)
             return True
         if deadline < self._next_scan:
             self._clock.call_later(deadline - now, self._expire)
         return True
+
+    def flush(self) -> None:
+        """Let what was written in this turn of the loop leave now, not at its end: somebody waits for the answer."""
+        self._pool.flush()
+
+    def ended_quickly(self, connection: Connection, address: str, request: Command, outcome: Outcome) -> None:
+        """A request of `try_invoke` has its outcome: give back what it took (for `_Quick`)."""
+        self._async_permits.release()
+        if isinstance(outcome, Command):
+            if self._hooks:
+                self._hooks.after_response_inline(address, request, outcome)
+            if outcome.code == _GO_AWAY:
+                self._pool.retire(connection)
+        if connection.going_away:
+            self._pool.close_if_left(connection)
 
     def begin(self, address: str, request: Command, timeout: float) -> asyncio.Future[Command]:
         """Send a request now and return a future of its response; it leaves before the caller's next `await` ends.
@@ -379,6 +387,34 @@ class RemotingClient:
             if silent >= self.settings.dead_after:
                 # Otherwise each further request would wait out its time-out, until TCP gives up a quarter hour later.
                 connection.close(f"nothing was heard for {silent:.3g} s")
+
+
+class _Quick:
+    """A request of `try_invoke`: gives the outcome to its callback, on the I/O thread, at once (a `Completion`)."""
+
+    __slots__ = ("_address", "_callback", "_client", "_connection", "_request")
+
+    def __init__(
+        self, client: RemotingClient, connection: Connection, address: str, request: Command, callback: Callback
+    ) -> None:
+        self._client = client
+        self._connection = connection
+        self._address = address
+        self._request = request
+        self._callback: Callback | None = callback
+
+    def done(self) -> bool:
+        """Whether the callback was called."""
+        return self._callback is None
+
+    def set_result(self, outcome: Outcome, /) -> None:
+        """Call it with the response or the error."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            self._client.ended_quickly(self._connection, self._address, self._request, outcome)
+            callback(outcome)
+
+    set_exception = set_result
 
 
 def _run_callback(callback: Callback, outcome: Outcome, request: Command) -> None:

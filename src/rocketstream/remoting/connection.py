@@ -86,22 +86,25 @@ class Connection(asyncio.Protocol):
     def write(self, command: Command) -> None:
         """Write a command; whoever cares for memory waits for `until_writable` first."""
         transport = self._transport
-        if transport is None or self.closed:
+        if transport is None or self._closed or transport.is_closing():
             raise SendRequestError(self.address, f"the connection is closed{self._because()}")
         pieces = encode_frame(command)
         self.last_write = self._clock.monotonic()
         # Commands that are written in one turn of the loop leave in one system call: on loopback a call costs more than
         # everything else that a small request needs. Once there is much, it goes at once, so that a slow peer shows.
         if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self.flush)
         self._outgoing += pieces
-        self._outgoing_size += sum(map(len, pieces))
+        self._outgoing_size += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         if self._outgoing_size >= _FLUSH_ABOVE:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand what was written to the operating system; happens by itself at the end of the loop's turn."""
+        if not self._outgoing:
+            return
         pieces, self._outgoing, self._outgoing_size = self._outgoing, [], 0
-        if pieces and self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(pieces)
 
     async def until_writable(self, deadline: float) -> None:
@@ -115,7 +118,7 @@ class Connection(asyncio.Protocol):
         if not self.reason:
             self.reason = reason
         if self._transport is not None:
-            self._flush()  # a one-way request (an offset, at the end of a consumer) may have been written just now
+            self.flush()  # a one-way request (an offset, at the end of a consumer) may have been written just now
             self._transport.abort()
 
     # --- what asyncio tells us ----------------------------------------------------------------------------------

@@ -32,19 +32,16 @@ class RpcHook:
 class HookChain:
     """Runs hooks in order, each where it belongs."""
 
-    __slots__ = ("_executor", "_hooks")
+    __slots__ = ("_executor", "_hooks", "inline")
 
     def __init__(self, hooks: Sequence[RpcHook], executor: Executor) -> None:
         self._hooks = tuple(hooks)
         self._executor = executor
+        self.inline = all(hook.inline for hook in self._hooks)
+        """Whether none of them needs another thread."""
 
     def __bool__(self) -> bool:
         return bool(self._hooks)
-
-    @property
-    def inline(self) -> bool:
-        """Whether none of them needs another thread."""
-        return all(hook.inline for hook in self._hooks)
 
     def before_request_inline(self, address: str, request: Command) -> None:
         """Run them here and now; only if they are all `inline`."""

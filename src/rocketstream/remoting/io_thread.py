@@ -83,6 +83,11 @@ class IoThread:
         if self._stopped:
             raise ClientStateError(f"{what} cannot be used: the process's I/O thread has been stopped")
 
+    def check_may_wait(self, what: str = "this client") -> None:
+        """Raise where a blocking call would wait for itself: on the I/O thread."""
+        if threading.get_ident() == self._thread.ident and os.getpid() == self._pid:
+            raise ClientStateError(f"{what}: a blocking call on the I/O thread would wait for itself")
+
     def submit(self, coroutine: Coroutine[Any, Any, T], what: str = "this client") -> concurrent.futures.Future[T]:
         """Start a coroutine on the I/O thread and return a future of its result."""
         try:
@@ -94,9 +99,11 @@ class IoThread:
 
     def run(self, coroutine: Coroutine[Any, Any, T], what: str = "this client", timeout: float | None = None) -> T:
         """Run a coroutine on the I/O thread and wait for its result, from any other thread."""
-        if threading.get_ident() == self._thread.ident and os.getpid() == self._pid:
+        try:
+            self.check_may_wait(what)
+        except BaseException:
             coroutine.close()
-            raise ClientStateError(f"{what}: a blocking call on the I/O thread would wait for itself")
+            raise
         future = self.submit(coroutine, what)
         try:
             return future.result(timeout)

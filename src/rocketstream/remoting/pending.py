@@ -30,32 +30,6 @@ class Completion(Protocol):
         """Why there is none."""
 
 
-class CallbackCompletion:
-    """Gives the outcome to a function, on the I/O thread, at once: for senders that have no task to wake."""
-
-    __slots__ = ("_callback",)
-
-    def __init__(self, callback: Callable[[Command | BaseException], None]) -> None:
-        self._callback: Callable[[Command | BaseException], None] | None = callback
-
-    def done(self) -> bool:
-        """Whether the function was called."""
-        return self._callback is None
-
-    def set_result(self, result: Command, /) -> None:
-        """Call it with the response."""
-        self._call(result)
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        """Call it with the error."""
-        self._call(exception)
-
-    def _call(self, outcome: Command | BaseException) -> None:
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback(outcome)
-
-
 class PendingRequest:
     """A request that was given an opaque and has no outcome yet."""
 

@@ -53,6 +53,11 @@ class ConnectionPool:
         connection = self._open.get(address)
         return None if connection is None or connection.closed else connection
 
+    def flush(self) -> None:
+        """Let what was written leave now."""
+        for connection in self._open.values():
+            connection.flush()
+
     async def obtain(self, address: str, deadline: float) -> Connection:
         """The open connection of an address, made if there is none; whoever asks meanwhile shares the attempt."""
         connection = self.get(address)

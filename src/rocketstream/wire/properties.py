@@ -101,3 +101,31 @@ def message_properties(message: Message, *, unique_id: str | None = None) -> dic
         properties[PropertyName.TIMER_DELIVER_MS] = str(message.deliver_at)
     properties.setdefault(PropertyName.WAIT_STORE_OK, "true")
     return properties
+
+
+_OWN_START: Final = f"{PropertyName.UNIQUE_KEY}{NAME_END}"
+_OWN_END: Final = f"{VALUE_END}{PropertyName.WAIT_STORE_OK}{NAME_END}true{VALUE_END}"
+#: What `message_text` is of a message that is only a body: its unique id, between these.
+BARE_START: Final = _OWN_START.encode()
+BARE_END: Final = _OWN_END.encode()
+
+
+def message_text(message: Message, unique_id: str) -> str:
+    """`message_properties`, encoded; without the dict where there is nothing to put into it."""
+    if message.properties or message.delay_level or message.delay is not None or message.deliver_at is not None:
+        return encode_properties(message_properties(message, unique_id=unique_id))
+    own = f"{_OWN_START}{unique_id}{_OWN_END}"
+    tags, keys, sharding_key = message.tags, message.keys, message.sharding_key
+    if not (tags or keys or sharding_key):
+        return own
+    count = 2
+    named = ""
+    every = (PropertyName.TAGS, tags), (PropertyName.KEYS, keys), (PropertyName.SHARDING_KEY, sharding_key)
+    for name, value in every:
+        if value:
+            named += f"{name}{NAME_END}{value}{VALUE_END}"
+            count += 1
+    text = named + own
+    if text.count(NAME_END) != count or text.count(VALUE_END) != count:
+        return encode_properties(message_properties(message, unique_id=unique_id))  # it names the one that is wrong
+    return text

@@ -201,6 +201,7 @@ class _Walk:
                     message._body = None
                     message._header = None
                     message._properties = None
+                    message.consume_started = None
                     append(message)
                     position = end
                 else:
@@ -251,7 +252,7 @@ class _Walk:
         message._position = position
         message._properties_at = shape.properties_at
         message._stored_sys_flag = shape.sys_flag
-        message._body = message._header = message._properties = None
+        message._body = message._header = message._properties = message.consume_started = None
         if self.source.unwrap and is_inner_batch(shape.sys_flag):
             try:
                 self.messages += self._unwrapped(message)
