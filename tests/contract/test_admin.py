@@ -140,6 +140,16 @@ def test_peek_finds_a_rare_tag_further_back(admin, full_topic):
     assert numbers(admin.peek(full_topic, 3, tags="rare || never", queue_id=0, scan=5)) == [90]
 
 
+def test_scan_bounds_the_search_for_a_tag_and_nothing_else(admin, full_topic):
+    assert len(admin.peek(full_topic, 80, scan=5)) == 80
+    assert len(admin.peek(full_topic, 80, start="earliest", scan=5)) == 80
+    stored = admin.peek(full_topic, 1000)
+    long_ago = stored[4].store_timestamp
+    before = [message for message in stored if message.store_timestamp <= long_ago]
+    assert len(before) < 90, "the newest of those are further back than the scan would go"
+    assert numbers(admin.peek(full_topic, 2, until=long_ago, scan=5)) == numbers(before)[-2:]
+
+
 def test_peek_from_a_time_and_from_an_offset(admin, full_topic):
     stored = admin.peek(full_topic, 1000)
     times = [message.store_timestamp for message in stored]

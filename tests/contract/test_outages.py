@@ -13,6 +13,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
+from rocketstream import AdminClient
 from rocketstream.errors import BrokerError, ConnectError, ConnectionLostError, RemotingError, SendRequestError
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.hooks import RpcHook
@@ -208,6 +209,31 @@ def test_a_signed_request_is_let_in_and_a_wrong_one_is_not(version, connect_to, 
                 intruder.send(unique_topic, b"forged")
             assert caught.value.address == broker
             assert caught.value.remark
+        operators_are_checked(cluster, unique_topic)
+
+
+def operators_are_checked(cluster: RocketMQCluster, topic: str) -> None:
+    """With the right key an operator sees everything; without it the broker's own words say why not."""
+    broker = cluster.brokers[0].address
+    with AdminClient(cluster.name_server_address, credentials=Credentials("RocketMQ", "12345678")) as operator:
+        assert topic in {one.name for one in operator.topics()}
+        assert operator.create_topic(f"{topic}-2", queues=1).topic == f"{topic}-2"
+        assert [message.body for message in operator.peek(topic)] == [b"signed"]
+    for credentials in (None, Credentials("RocketMQ", "87654321"), Credentials("Nobody", "12345678")):
+        with AdminClient(cluster.name_server_address, credentials=credentials) as intruder:
+            for ask, *arguments in (
+                (intruder.topics,),
+                (intruder.create_topic, f"{topic}-3"),
+                (intruder.delete_topic, topic),
+                (intruder.peek, topic),
+                (intruder.messages_by_key, topic, "größe"),
+                (intruder.broker_config, broker),
+            ):
+                with pytest.raises(BrokerError) as caught:
+                    ask(*arguments)
+                assert caught.value.address == broker
+                assert caught.value.remark
+                assert caught.value.remark in str(caught.value)
 
 
 def test_go_away_of_a_broker_that_stops_is_understood(connect_to, unique_topic):

@@ -187,6 +187,10 @@ class JavaPeer(JavaProgram):
         *,
         checked: TransactionState = "COMMIT_MESSAGE",
         checks: int = 0,
+        tags: str | None = None,
+        keys: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int | None = None,
         timeout: float = 30.0,
     ) -> list[JavaReceipt]:
         """Send one transactional message per state, whose body it is; wait until so many were checked back."""
@@ -198,6 +202,10 @@ class JavaPeer(JavaProgram):
             executed=list(executed),
             checked=checked,
             checks=checks,
+            tags=tags,
+            keys=keys,
+            properties=dict(properties) if properties is not None else None,
+            flag=flag,
         )
         if answer["checksLeft"]:
             raise JavaPeerError(f"{answer['checksLeft']} of {checks} checks did not come within {timeout} s")
@@ -303,6 +311,20 @@ class JavaPeer(JavaProgram):
             seconds_since_start=float(answer["secondsSinceStart"]),
             cpu_seconds_since_start=float(answer["cpuSecondsSinceStart"]),
         )
+
+    def produce_steadily(self, topic: str, *, count: int, rate: int, size: int) -> int:
+        """Send at a steady rate; a body begins with its microseconds since the epoch. Returns how many sends failed."""
+        timeout = count / rate + 60.0
+        return int(
+            self.call("produce-steadily", timeout=timeout, topic=topic, count=count, rate=rate, size=size)["failed"]
+        )
+
+    def consume_latency(self, group: str, topic: str, *, count: int, skip: int, timeout: float) -> list[int]:
+        """How old, in microseconds, messages of `produce_steadily` were when the listener got them."""
+        answer = self.call("consume-latency", timeout=timeout, group=group, topic=topic, count=count, skip=skip)
+        if not answer["complete"]:
+            raise JavaPeerError(f"Java got {len(answer['ages']) + skip} of {count} messages in {timeout:g} s")
+        return list(answer["ages"])
 
 
 def _receipt(fields: Mapping[str, Any]) -> JavaReceipt:

@@ -18,39 +18,12 @@ import pytest
 from rocketstream import Message, MessageQueue, Producer, ReceivedMessage, SendReceipt, SendStatus, TransactionProducer
 from rocketstream.errors import UnsupportedByBrokerError
 from rocketstream.producer import TransactionState
-from rocketstream.remoting.io_thread import IoThread
 from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import VERSIONS, require_real
 from rocketstream.wire.java import java_string_hash
-from tests.bare_client import BareClient, eventually
+from tests.bare_client import eventually
 from tests.interop.java_peer import JavaPeer
-from tests.stored import stored
 
-CONFIG = {
-    "messageDelayLevel": "1s 2s 3s",
-    "transactionTimeOut": 2_000,  # how old a half message is before it is asked about
-    "transactionCheckInterval": 500,
-    # RocketMQ 5 gathers commits and rollbacks for 3 s before it believes them, and checks back meanwhile.
-    "transactionOpBatchInterval": 100,
-    "recallMessageEnable": True,
-}
 WAIT = 60.0
-
-
-@pytest.fixture(scope="module", params=VERSIONS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster]:
-    chosen = request.config.getoption("--rocketmq-version")
-    if chosen and request.param not in chosen:
-        pytest.skip(f"not among the chosen versions {chosen}")
-    require_real(request.param)
-    with RocketMQCluster(request.param, brokers=2, broker_config=CONFIG) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def peer(cluster: RocketMQCluster) -> Iterator[JavaPeer]:
-    with JavaPeer(cluster.version, cluster.name_server_address) as peer:
-        yield peer
 
 
 @pytest.fixture
@@ -241,18 +214,3 @@ def test_transactions(cluster: RocketMQCluster, peer: JavaPeer, unique_topic: st
     assert "rocketstream-io" not in ledger.threads, "a check may block"
     # A broker of 4.9 names no transaction in its answer; it is the message's id there as well.
     assert [receipt.transaction_id for receipt in receipts] == [receipt.message_id for receipt in receipts]
-
-
-def test_java_transactions_as_we_pull_them(
-    cluster: RocketMQCluster, peer: JavaPeer, unique_topic: str, unique_group: str
-) -> None:
-    peer.create_topic(unique_topic, queues=1)
-    peer.transact(
-        f"{unique_group}-p", unique_topic, ["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"], checks=1, timeout=WAIT
-    )
-    client = BareClient(cluster.name_server_address, IoThread.shared())
-    try:
-        eventually(lambda: len(stored(client, unique_topic)) == 2, tries=3000)
-        assert {message.body for message in stored(client, unique_topic)} == {b"COMMIT_MESSAGE", b"UNKNOW"}
-    finally:
-        client.close()

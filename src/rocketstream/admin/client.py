@@ -58,6 +58,11 @@ class AdminClient:
     def __repr__(self) -> str:
         return repr(self._core)
 
+    @property
+    def core(self) -> AdminCore:
+        """What lives on the I/O thread (for the faces)."""
+        return self._core
+
     def __enter__(self) -> Self:
         return self
 
@@ -226,18 +231,12 @@ class AdminClient:
         `after_group` begins where a group is now, without joining it or committing. Yields an empty list at least
         every `step` seconds, so that the caller can look at something else.
         """
-        if after_group is None:
-            reader = self._run(self._core.reader(topic, start, tags=tags))
-        else:
-            reader = self._run(self._core.reader_after(after_group, topic, tags=tags))
+        # Not in the generator: a wrong topic is told by the call, not by the first look at what it returned.
+        reader = self._run(self._core.open_reader(topic, start, after_group=after_group, tags=tags))
         return self._read(reader, idle, step)
 
     def _read(self, reader: TopicReader, idle: float | None, step: float) -> Iterator[list[ReceivedMessage]]:
-        quiet = 0.0
-        while idle is None or quiet < idle:
-            wait = step if idle is None else min(step, idle - quiet)
-            messages = self._run(self._core.poll(reader, wait))
-            quiet = 0.0 if messages else quiet + wait
+        while (messages := self._run(self._core.poll_until_quiet(reader, idle, step))) is not None:
             yield messages
 
     # --- brokers ----------------------------------------------------------------------------------------------------

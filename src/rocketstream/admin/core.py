@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rocketstream.admin.finding import FindingOperations
-from rocketstream.admin.moments import EARLIEST
+from rocketstream.admin.moments import EARLIEST, Moment
 from rocketstream.admin.reading import TopicReader
 from rocketstream.admin.resetting import ResetOperations
 from rocketstream.wire.bodies.subscription import SUBSCRIBE_ALL
@@ -11,6 +11,14 @@ from rocketstream.wire.bodies.subscription import SUBSCRIBE_ALL
 
 class AdminCore(ResetOperations, FindingOperations):
     """Topics, groups, offsets, messages and brokers, as coroutines."""
+
+    async def open_reader(
+        self, topic: str, start: Moment, *, after_group: str | None, tags: str = SUBSCRIBE_ALL
+    ) -> TopicReader:
+        """A place in every queue of a topic: at a time, or where a group is."""
+        if after_group is None:
+            return await self.reader(topic, start, tags=tags)
+        return await self.reader_after(after_group, topic, tags=tags)
 
     async def reader_after(self, group: str, topic: str, *, tags: str = SUBSCRIBE_ALL) -> TopicReader:
         """A place in every queue of a topic where a group is now; the group does not notice."""

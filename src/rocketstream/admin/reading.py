@@ -54,6 +54,8 @@ class TopicReader:
     queues: list[QueueReader]
     since: int | None
     """Messages that were stored before are left out: brokers find a place by time only nearly."""
+    quiet: float = 0.0
+    """For how many seconds `poll_until_quiet` has found nothing."""
 
 
 class ReadingOperations(TopicOperations):
@@ -75,7 +77,7 @@ class ReadingOperations(TopicOperations):
         """Up to `n` messages, oldest first: the newest ones, or with `start` or `offset` the first ones from there.
 
         `until` leaves out what was stored later. A tag that few messages have is looked for in up to `scan` messages
-        of each queue.
+        of each queue; without one `scan` means nothing.
         """
         if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MAX_WANTED:
             raise ConfigurationError(f"n={n!r} must be from 1 to {_MAX_WANTED}")
@@ -87,13 +89,17 @@ class ReadingOperations(TopicOperations):
             topic, EARLIEST if newest else start, offset=offset, tags=tags, broker_name=broker_name, queue_id=queue_id
         )
         ends = await self._ranges(reader.topic, {one.node for one in reader.queues})
-        for one in reader.queues:
-            one.end = ends[one.queue][1]
+        # Where every message matches, it is `n` that says how many are read.
+        most = scan if reader.wanted.tags_set else max(scan, n + 1)
 
         async def read(one: QueueReader) -> list[ReceivedMessage]:
-            if newest:
-                return await self._newest(reader, one, n, before, scan)
-            return await self._forward(reader, one, n, before, scan)
+            one.end = ends[one.queue][1]
+            if not newest:
+                return await self._forward(reader, one, n, before, most)
+            if before is not None:
+                # Not by reading back from the end: there may be millions of messages in between.
+                one.end = min(one.end, await self.offset_at(one.node, one.queue, before))
+            return await self._newest(reader, one, n, before, most)
 
         found = sorted_messages(chain.from_iterable(await self.for_all(reader.queues, read)))
         return found[-n:] if newest else found[:n]
@@ -153,6 +159,17 @@ class ReadingOperations(TopicOperations):
             if remaining <= 0:
                 return []
             await self.clock.sleep(min(_IDLE_WAIT, remaining))
+
+    async def poll_until_quiet(
+        self, reader: TopicReader, idle: float | None, step: float
+    ) -> list[ReceivedMessage] | None:
+        """What has come, an empty list after `step` seconds without, None after `idle` seconds without."""
+        if idle is not None and reader.quiet >= idle:
+            return None
+        wait = step if idle is None else min(step, idle - reader.quiet)
+        messages = await self.poll(reader, wait)
+        reader.quiet = 0.0 if messages else reader.quiet + wait
+        return messages
 
     async def offset_near(self, node: Node, queue: MessageQueue, timestamp: int) -> int:
         """Where a broker thinks a time is in a queue; one message before the right place at most.

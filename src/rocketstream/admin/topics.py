@@ -72,14 +72,10 @@ class TopicOperations(AdminAsking):
         One that exists with the same settings is left as it is; with others it is an error unless `update` says that
         they are to be changed (fewer queues hide the messages of the others).
         """
+        full = self._changeable_topic(name)
         reads = queues if read_queues is None else read_queues
         writes = queues if write_queues is None else write_queues
-        full = self._changeable_topic(name)
-        for setting, value in (("read_queues", reads), ("write_queues", writes)):
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_QUEUES:
-                raise ConfigurationError(f"{setting}={value!r} of topic {name!r} must be from 1 to {_MAX_QUEUES}")
-        if permission not in _PERMISSIONS:
-            raise ConfigurationError(f"permission={permission!r} must be one of {', '.join(_PERMISSIONS)}")
+        _check_settings(name, reads, writes, permission)
         masters = await self.masters()
         wanted = {node.name: TopicQueues(node.name, reads, writes, permission) for node in masters}
         if not update:
@@ -93,22 +89,7 @@ class TopicOperations(AdminAsking):
             topic_sys_flag=0,
         )
         await self.for_all(masters, lambda node: self.ask(node, RequestCode.UPDATE_AND_CREATE_TOPIC, header))
-
-        async def route() -> TopicRouteData | None:
-            try:
-                data = await self.fetch_route(full)
-            except TopicRouteNotFoundError:
-                return None
-            told = {queues.broker_name: _route_queues(queues) for queues in data.queue_datas}
-            return data if all(told.get(broker) == queues for broker, queues in wanted.items()) else None
-
-        found = await self._eventually(route, wait)
-        if found is None:
-            raise NameServerError(
-                f"topic {name!r} was created on {', '.join(wanted)}, but {self.instance.name_servers} did not tell its"
-                f" route within {wait:g} s"
-            )
-        return self._route_info(full, found)
+        return self._route_info(full, await self._routed(name, full, wanted, wait))
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic on every master and at every name server; one that does not exist is an error."""
@@ -178,6 +159,25 @@ class TopicOperations(AdminAsking):
                     f" queues, permission {there.permission!r}: update=True changes it"
                 )
 
+    async def _routed(self, name: str, full: str, wanted: dict[str, TopicQueues], wait: float) -> TopicRouteData:
+        """The route of a topic, once the name servers tell of each broker what was wanted of it."""
+
+        async def route() -> TopicRouteData | None:
+            try:
+                data = await self.fetch_route(full)
+            except TopicRouteNotFoundError:
+                return None
+            told = {queues.broker_name: _route_queues(queues) for queues in data.queue_datas}
+            return data if all(told.get(broker) == queues for broker, queues in wanted.items()) else None
+
+        found = await self._eventually(route, wait)
+        if found is None:
+            raise NameServerError(
+                f"topic {name!r} was created on {', '.join(wanted)}, but {self.instance.name_servers} did not tell its"
+                f" route within {wait:g} s"
+            )
+        return found
+
     async def _topic_configs(self, node: Node) -> tuple[Node, dict[str, TopicConfig]]:
         answer = await self.ask(node, RequestCode.GET_ALL_TOPIC_CONFIG)
         return node, dict(TopicConfigSerializeWrapper.decode(answer.body).topic_config_table)
@@ -224,6 +224,14 @@ def kind_of(topic: str) -> TopicKind:
     if topic.startswith(DLQ_PREFIX):
         return TopicKind.DLQ
     return TopicKind.SYSTEM if is_system_topic(topic) else TopicKind.NORMAL
+
+
+def _check_settings(name: str, reads: int, writes: int, permission: str) -> None:
+    for setting, value in (("read_queues", reads), ("write_queues", writes)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_QUEUES:
+            raise ConfigurationError(f"{setting}={value!r} of topic {name!r} must be from 1 to {_MAX_QUEUES}")
+    if permission not in _PERMISSIONS:
+        raise ConfigurationError(f"permission={permission!r} must be one of {', '.join(_PERMISSIONS)}")
 
 
 def _queues(broker_name: str, config: TopicConfig) -> TopicQueues:

@@ -27,12 +27,17 @@ _INTERRUPTED = 130
 
 def output() -> Console:
     """The console of results; made per command because tests and pipes replace standard output."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+    return _console(sys.stdout.isatty(), stderr=False)
 
 
 def problems() -> Console:
     """The console of problems and of progress."""
-    return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _PIPE_WIDTH)
+    return _console(sys.stderr.isatty(), stderr=True)
+
+
+def _console(is_terminal: bool, *, stderr: bool) -> Console:
+    # Nothing is coloured by guess, and what says ":rocket:" means these letters.
+    return Console(stderr=stderr, highlight=False, emoji=False, width=None if is_terminal else _PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
@@ -47,7 +52,13 @@ def print_json_line(value: Any) -> None:
 
 def tell(line: str) -> None:
     """A remark that is not the result."""
-    problems().print(escape(line), style="dim", soft_wrap=True)
+    _say(f"[dim]{escape(line)}[/]")
+
+
+def _say(markup: str) -> None:
+    console = problems()
+    # A terminal would break a long line in the midst of a word; a file wants it whole.
+    console.print(markup, soft_wrap=not console.is_terminal)
 
 
 def cell(value: object) -> str:
@@ -84,7 +95,7 @@ def clear_failures() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except RocketStreamError as problem:
-        problems().print(f"[bold red]rocketstream:[/] {escape(str(problem))}", soft_wrap=True)
+        _say(f"[bold red]rocketstream:[/] {escape(str(problem))}")
         raise typer.Exit(2 if isinstance(problem, ConfigurationError) else 1) from None
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None

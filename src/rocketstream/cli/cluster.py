@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rocketstream.cli._console import clear_failures, output, print_json, problems
+from rocketstream.cli._console import clear_failures, output, print_json, tell
 from rocketstream.testing import detached
 from rocketstream.testing.detached import DetachedCluster
 
@@ -33,9 +33,9 @@ def up(
     The first time a version is used its jars are fetched from Maven Central, which takes a few minutes.
     """
     with clear_failures():
-        started = detached.start(version, brokers=brokers, slaves=slaves, port=port, progress=_tell)
+        started = detached.start(version, brokers=brokers, slaves=slaves, port=port, progress=tell)
     if port is None and not started.name_server_address.endswith(f":{detached.DEFAULT_PORT}"):
-        _tell(f"Port {detached.DEFAULT_PORT} is taken, so the name server listens on another one.")
+        tell(f"Port {detached.DEFAULT_PORT} is taken, so the name server listens on another one.")
     if json:
         print_json(_as_json(started, []))
         return
@@ -74,7 +74,7 @@ def down(json: Json = False) -> None:
     with clear_failures():
         cluster = detached.load()
         if cluster is not None:
-            _tell(f"Stopping RocketMQ {cluster.version} ...")
+            tell(f"Stopping RocketMQ {cluster.version} ...")
             cluster.stop()
     if json:
         print_json({"running": False, "stopped": cluster is not None})
@@ -82,10 +82,6 @@ def down(json: Json = False) -> None:
         output().print("No cluster is running.")
     else:
         output().print(f"RocketMQ {cluster.version} is stopped and its data is removed.")
-
-
-def _tell(line: str) -> None:
-    problems().print(escape(line), style="dim", soft_wrap=True)
 
 
 def _table(cluster: DetachedCluster) -> Table:

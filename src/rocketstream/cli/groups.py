@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rocketstream.cli._connection import Connection, Json, connected
-from rocketstream.cli._console import cell, output, print_json, table
+from rocketstream.cli._console import cell, output, print_json, table, tell
 
 _TYPES = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
 
@@ -23,6 +23,9 @@ def groups(
         found = admin.groups(lag=lag)
     if json:
         print_json([group.to_dict() for group in found])
+        return
+    if not found:
+        tell("No group yet.")
         return
     numbers = ("members", "lag", "messages/s")
     shown = table("group", "members", "model", "type", "lag", "messages/s", numbers=numbers)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 
@@ -38,36 +39,32 @@ def lag(
     if json:
         print_json(progress.to_dict())
     else:
-        output().print(_shown(progress))
+        output().print(*_shown(progress), sep="\n")
 
 
 def _watch(admin: AdminClient, group: str, topic: str | None, interval: float, json: bool) -> None:
+    """A table that changes in its place; what is not a terminal gets one after the other."""
     pause = threading.Event()
-    on_terminal = sys.stdout.isatty() and not json
     out = output()
-    with Live(console=out, auto_refresh=False) if on_terminal else _NoLive() as live:
+    # Before anything is drawn: what fails at once is one sentence and nothing else.
+    progress = admin.consumer_progress(group, topic=topic)
+    live = Live(console=out, auto_refresh=False) if sys.stdout.isatty() and not json else None
+    with live or nullcontext():
         while True:
-            progress = admin.consumer_progress(group, topic=topic)
             if json:
                 print_json_line(progress.to_dict())
-            elif isinstance(live, Live):
-                live.update(_shown(progress), refresh=True)
+            elif live is not None:
+                # The sum on top: a table that is longer than the terminal is cut at its end.
+                live.update(Group(*reversed(_shown(progress))), refresh=True)
             else:
-                out.print(_shown(progress))
+                out.print(*_shown(progress), sep="\n")
                 sys.stdout.flush()
             pause.wait(interval)
+            progress = admin.consumer_progress(group, topic=topic)
 
 
-class _NoLive:
-    """What is not a terminal gets one table after the other."""
-
-    def __enter__(self) -> _NoLive:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _shown(progress: GroupProgress) -> Group:
+def _shown(progress: GroupProgress) -> list[RenderableType]:
+    """The table of the queues, if the group is in any, and a line about all of them."""
     numbers = ("queue", "broker offset", "consumer offset", "lag")
     shown = table("topic", "broker", *numbers, "last consumed was stored", "client", numbers=numbers)
     for queue in progress.queues:
@@ -78,5 +75,5 @@ def _shown(progress: GroupProgress) -> Group:
     members = "no member is online" if not progress.members else f"members online: {progress.members}"
     name = f"Group [bold]{escape(progress.group)}[/]"
     if progress.lag is None:
-        return Group(f"{name}: has committed no offset yet; {members}")
-    return Group(shown, f"{name}: lag {progress.lag}, {progress.consume_tps:.1f} messages/s; {members}")
+        return [f"{name}: has committed no offset yet; {members}"]
+    return [shown, f"{name}: lag {progress.lag}, {progress.consume_tps:.1f} messages/s; {members}"]

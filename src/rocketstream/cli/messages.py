@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
 import typer
@@ -42,14 +43,11 @@ def messages(
 
     Bodies are shown as JSON, text or hexadecimal. Nothing is consumed and no group is touched.
     """
+    _refuse_contradictions(message_id, key, since, until, offset)
     now = SystemClock().wall_ms()
     start = None if since is None else parse_moment("--since", since, now)
     end = None if until is None else parse_moment("--until", until, now)
-    if message_id is not None and (key is not None or (since, until, offset) != (None, None, None)):
-        raise ConfigurationError("--id names one message: --key, --since, --until and --offset do not go with it")
-    if key is not None and offset is not None:
-        raise ConfigurationError("--key looks into the brokers' index: --offset does not go with it")
-    with connection.admin() as admin, problems().status("Reading ...") if sys.stderr.isatty() else _nothing():
+    with connection.admin() as admin, _reading():
         if message_id is not None:
             found = [admin.message(message_id, topic)]
         elif key is not None:
@@ -68,7 +66,24 @@ def messages(
             )
     if json:
         print_json([message_to_dict(message) for message in found])
-        return
+    else:
+        _show(found, topic, properties)
+
+
+def _refuse_contradictions(
+    message_id: str | None, key: str | None, since: str | None, until: str | None, offset: int | None
+) -> None:
+    if message_id is not None and (key is not None or (since, until, offset) != (None, None, None)):
+        raise ConfigurationError("--id names one message: --key, --since, --until and --offset do not go with it")
+    if key is not None and offset is not None:
+        raise ConfigurationError("--key looks into the brokers' index: --offset does not go with it")
+
+
+def _reading() -> AbstractContextManager[object]:
+    return problems().status("Reading ...") if sys.stderr.isatty() else nullcontext()
+
+
+def _show(found: list[ReceivedMessage], topic: str, properties: bool) -> None:
     out = output()
     for message in found:
         print_message(out, message, properties=properties)
@@ -83,9 +98,3 @@ def _by_key(
     if tags != SUBSCRIBE_ALL:
         found = [message for message in found if message.tags in parse_tags(tags)]
     return found[-limit:]
-
-
-class _nothing:  # noqa: N801 - stands in for a context manager made by a call
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...

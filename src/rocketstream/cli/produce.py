@@ -63,14 +63,16 @@ def produce(
         namespace=connection.namespace,
     )
     sent = _Sent(json, quiet=total is None or total > _SHOWN)
-    with producer, progress_bar(shown=total is None or total > _SHOWN) as bar:
-        task = bar.add_task("sent", total=total)
+    with producer:
         try:
-            for receipt in _receipts(producer, (Message(topic, one, **options) for one in bodies)):
-                sent.add(receipt)
-                bar.update(task, completed=sent.count)
+            with progress_bar(shown=total is None or total > _SHOWN) as bar:
+                task = bar.add_task("sent", total=total)
+                for receipt in _receipts(producer, (Message(topic, one, **options) for one in bodies)):
+                    sent.add(receipt)
+                    bar.update(task, completed=sent.count)
         except (RocketStreamError, KeyboardInterrupt):
-            tell(f"{sent.count} stored before it ended; what was under way may be stored too")
+            if total != 1:
+                tell(f"{sent.count} stored before it ended; what was under way may be stored too")
             raise
     if not json:
         output().print(sent.summary(), markup=False, soft_wrap=True)

@@ -8,7 +8,7 @@ import typer
 
 from rocketstream.admin.values import TopicKind
 from rocketstream.cli._connection import Connection, Json, connected
-from rocketstream.cli._console import cell, output, print_json, table
+from rocketstream.cli._console import cell, output, print_json, table, tell
 
 
 @connected
@@ -24,6 +24,9 @@ def topics(
         found = [topic for topic in admin.topics() if everything or topic.kind is TopicKind.NORMAL]
     if json:
         print_json([topic.to_dict() for topic in found])
+        return
+    if not found:
+        tell("No topic yet. RocketMQ's own are shown with --all." if not everything else "No topic at all.")
         return
     shown = table("topic", "kind", "brokers", "read queues", "write queues", "permission", numbers=_NUMBERS)
     for topic in found:

@@ -26,6 +26,7 @@ public final class JavaPeer {
         Requesting requesting = new Requesting(arguments[0]);
         Transacting transacting = new Transacting(arguments[0]);
         ProduceBenchmark benchmark = new ProduceBenchmark(arguments[0]);
+        ConsumeBenchmark consumeBenchmark = new ConsumeBenchmark(arguments[0]);
         ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
@@ -41,11 +42,14 @@ public final class JavaPeer {
                         case "produce" -> producing.produce(command);
                         case "produce-by-keys" -> producing.produceByKeys(command);
                         case "produce-benchmark" -> benchmark.run(command);
+                        case "produce-steadily" -> consumeBenchmark.produceSteadily(command);
+                        case "consume-latency" -> consumeBenchmark.consumeLatency(command);
                         case "request" -> requesting.request(command);
                         case "reply" -> requesting.reply(command);
                         case "transact" -> transacting.transact(command);
                         case "consume" -> consuming.consume(command);
                         case "consume-count" -> consuming.count(command);
+                        case "allocate" -> Allocating.allocate(command);
                         case "create-topic" -> topics.create(command);
                         default -> throw new IllegalArgumentException("unknown command " + command);
                     };

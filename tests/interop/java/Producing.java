@@ -86,6 +86,11 @@ final class Producing {
         byte[] body = bodies.isEmpty()
             ? filler(JavaPeer.number(command, "size", 100), number)
             : Base64.getDecoder().decode(bodies.getString(number));
+        return described(command, body);
+    }
+
+    /** A message with the tags, keys, flag, delay level, sharding key and properties that the command gives. */
+    static Message described(JSONObject command, byte[] body) {
         Message message = new Message(command.getString("topic"), body);
         if (command.get("tags") != null) {
             message.setTags(command.getString("tags"));

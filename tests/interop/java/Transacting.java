@@ -45,7 +45,7 @@ final class Transacting {
         for (Object state : JavaPeer.list(command, "executed")) {
             byte[] body = state.toString().getBytes(StandardCharsets.UTF_8);
             receipts.add(Producing.receipt(
-                producer.sendMessageInTransaction(new Message(command.getString("topic"), body), state)));
+                producer.sendMessageInTransaction(Producing.described(command, body), state)));
         }
         // Not shut down: what the last check came to is sent after the listener has returned.
         checks.await((long) (command.getDoubleValue("timeout") * 1000), TimeUnit.MILLISECONDS);
