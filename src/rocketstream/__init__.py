@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketstream.admin.client import AdminClient as AdminClient
+    from rocketstream.consumer.expressions import Sql as Sql
+    from rocketstream.consumer.expressions import Tag as Tag
+    from rocketstream.consumer.push_consumer import PushConsumer as PushConsumer
+    from rocketstream.consumer.results import ConsumeContext as ConsumeContext
+    from rocketstream.consumer.results import ConsumeResult as ConsumeResult
+    from rocketstream.consumer.results import OrderlyContext as OrderlyContext
+    from rocketstream.consumer.results import OrderlyResult as OrderlyResult
+    from rocketstream.consumer.start_from import StartFrom as StartFrom
     from rocketstream.errors import RocketStreamError as RocketStreamError
     from rocketstream.message import Message as Message
     from rocketstream.message import MessageQueue as MessageQueue
@@ -21,10 +29,20 @@ if TYPE_CHECKING:
     from rocketstream.producer.receipt import TransactionState as TransactionState
     from rocketstream.producer.transaction import TransactionProducer as TransactionProducer
     from rocketstream.remoting.acl import Credentials as Credentials
+    from rocketstream.wire.codes import MessageModel as MessageModel
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Sql": "rocketstream.consumer.expressions",
+    "Tag": "rocketstream.consumer.expressions",
+    "StartFrom": "rocketstream.consumer.start_from",
+    "MessageModel": "rocketstream.wire.codes",
+    "OrderlyContext": "rocketstream.consumer.results",
+    "ConsumeContext": "rocketstream.consumer.results",
+    "OrderlyResult": "rocketstream.consumer.results",
+    "ConsumeResult": "rocketstream.consumer.results",
+    "PushConsumer": "rocketstream.consumer.push_consumer",
     "AdminClient": "rocketstream.admin.client",
     "Credentials": "rocketstream.remoting.acl",
     "Message": "rocketstream.message",
@@ -40,14 +58,23 @@ _HOME = {
 
 __all__ = [
     "AdminClient",
+    "ConsumeContext",
+    "ConsumeResult",
     "Credentials",
     "Message",
+    "MessageModel",
     "MessageQueue",
+    "OrderlyContext",
+    "OrderlyResult",
     "Producer",
+    "PushConsumer",
     "ReceivedMessage",
     "RocketStreamError",
     "SendReceipt",
     "SendStatus",
+    "Sql",
+    "StartFrom",
+    "Tag",
     "TransactionProducer",
     "TransactionState",
     "__version__",

@@ -180,6 +180,23 @@ class ReplyTimeoutError(RocketStreamError, TimeoutError):
         self.message_id = message_id
 
 
+# --- offsets ----------------------------------------------------------------------------------------------------
+
+
+class OffsetStoreError(RocketStreamError):
+    """An offset store could not be read or written: then it is not known where a group stands, which is not -1."""
+
+
+class OffsetUnknownError(RocketStreamError):
+    """Where to begin in a queue could not be found out; nothing is pulled from it, rather than from a guess."""
+
+    def __init__(self, queue: tuple[str, str, int], why: str) -> None:
+        topic, broker_name, queue_id = queue
+        super().__init__(f"where to begin in queue {queue_id} of topic {topic!r} on broker {broker_name!r}: {why}")
+        self.queue = queue
+        self.why = why
+
+
 def _without_address(where: str, error: BaseException) -> str:
     text = str(error) or type(error).__name__
     return text.removeprefix(f"{where}: ").removeprefix(f"{where} ")

@@ -15,9 +15,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rocketstream.message import MessageQueue
 from tests.interop.java_program import JavaPeerError, JavaProgram, compile_peer
 
-__all__ = ["JavaCount", "JavaMessage", "JavaPeer", "JavaPeerError", "JavaReceipt", "compile_peer"]
+__all__ = ["JavaCount", "JavaMember", "JavaMessage", "JavaPeer", "JavaPeerError", "JavaReceipt", "compile_peer"]
 
 TransactionState = Literal["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]  # Java's spelling
 
@@ -312,6 +313,11 @@ class JavaPeer(JavaProgram):
             cpu_seconds_since_start=float(answer["cpuSecondsSinceStart"]),
         )
 
+    def start_member(self, name: str, group: str, topic: str, strategy: str, **settings: Any) -> JavaMember:
+        """Start a member of a group that stays until it is told to leave; `settings` are those of its strategy."""
+        answer = self.call("member-start", name=name, group=group, topic=topic, strategy=strategy, **settings)
+        return JavaMember(self, name, answer["clientId"])
+
     def produce_steadily(self, topic: str, *, count: int, rate: int, size: int) -> int:
         """Send at a steady rate; a body begins with its microseconds since the epoch. Returns how many sends failed."""
         timeout = count / rate + 60.0
@@ -325,6 +331,30 @@ class JavaPeer(JavaProgram):
         if not answer["complete"]:
             raise JavaPeerError(f"Java got {len(answer['ages']) + skip} of {count} messages in {timeout:g} s")
         return list(answer["ages"])
+
+
+@dataclass(frozen=True, slots=True)
+class JavaMember:
+    """A consumer of a group in that program."""
+
+    peer: JavaPeer
+    name: str
+    client_id: str
+
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """The queues of its topic that it has now."""
+        answer = self.peer.call("member-assignment", name=self.name)
+        return tuple(sorted(MessageQueue(*queue) for queue in answer["queues"]))
+
+    @property
+    def received(self) -> list[str]:
+        """The bodies that its listener got so far."""
+        return list(self.peer.call("member-received", name=self.name)["bodies"])
+
+    def shutdown(self) -> None:
+        """Leave the group in order."""
+        self.peer.call("member-stop", name=self.name)
 
 
 def _receipt(fields: Mapping[str, Any]) -> JavaReceipt:

@@ -39,6 +39,7 @@ class ClientCore:
         settings: ClientSettings,
         *,
         instance_name: str | None = None,
+        unique: bool = True,
         io: IoThread | None = None,
         instances: ClientInstances | None = None,
     ) -> None:
@@ -48,9 +49,12 @@ class ClientCore:
         self.state = ClientState.CREATE_JUST
         if instance_name is not None and (not isinstance(instance_name, str) or not instance_name.strip()):
             raise ConfigurationError(f"instance_name={instance_name!r} must be a text that is not empty, or None")
-        # START-04: a name left at its default must not make two clients of a host one member.
-        name = instance_name if instance_name not in (None, DEFAULT_INSTANCE_NAME) else unique_instance_name()
-        self.client_id = client_id(str(name), settings.unit_name)
+        # START-04: a name left at its default must not make two clients of a host one member. Only who keeps something
+        # under its client id (a broadcasting consumer its offsets) has to find it again after a restart.
+        name = instance_name or DEFAULT_INSTANCE_NAME
+        if unique and name == DEFAULT_INSTANCE_NAME:
+            name = unique_instance_name()
+        self.client_id = client_id(name, settings.unit_name)
         self._instances = instances or instances_of(self.io)
         self._instance: ClientInstance | None = None
 
@@ -100,6 +104,12 @@ class ClientCore:
             raise
         self.state = ClientState.RUNNING
         log.info("%s has started with client id %s", self.what, self.client_id)
+
+    def attach(self, instance: ClientInstance) -> None:
+        """Live on an instance as a part of it, which nobody starts or stops but the instance itself."""
+        self._instance = instance
+        self.client_id = instance.client_id
+        self.state = ClientState.RUNNING
 
     async def shutdown(self, timeout: float | None = None) -> None:
         """End; a no-op before the start and after the end."""

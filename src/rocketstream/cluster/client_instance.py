@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -64,6 +64,7 @@ class ClientInstance:
         self._producers: dict[str, GroupMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
         self._services: list[tuple[ServiceOrder, Service]] = []
+        self._service_keys: set[str] = set()
         self._started: list[Service] = []
         self._starting: asyncio.Future[None] | None = None
 
@@ -80,6 +81,22 @@ class ClientInstance:
         if self.state is not InstanceState.CREATED:
             raise ClientStateError(f"client instance {self.client_id} is {self.state.value}: too late for a service")
         self._services.append((order, service))
+
+    async def ensure_services(self, key: str, make: Callable[[], Sequence[tuple[ServiceOrder, Service]]]) -> None:
+        """Have the services that belong together run from now on, made once; in their order (START-12).
+
+        A consumer may join an instance that a producer has started long ago: then they start at once.
+        """
+        if key in self._service_keys:
+            return
+        self._service_keys.add(key)
+        if self.state is InstanceState.CREATED:
+            self._services += make()
+            return
+        await self.start()  # whoever is starting it finishes first
+        for _, service in sorted(make(), key=lambda entry: entry[0]):
+            await service.start()
+            self._started.append(service)
 
     async def start(self) -> None:
         """Start everything in its order; whoever calls meanwhile waits for the same start.

@@ -28,6 +28,11 @@ class TopicRoute:
     ordered: bool
     """Whether an operator fixed the queues of this topic (an order configuration), so that none may vanish."""
 
+    def __str__(self) -> str:
+        """For logs: how many queues, and where."""
+        where = "; ".join(f"{name} {dict(by_id)}" for name, by_id in sorted(self.brokers.items()))
+        return f"{len(self.read_queues)} queues to read, {len(self.write_queues)} to write, at {where or 'no broker'}"
+
     @property
     def addresses(self) -> frozenset[str]:
         """Every broker address in it."""

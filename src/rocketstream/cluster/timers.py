@@ -81,6 +81,12 @@ class Timers:
         self._tasks.append(periodic)
         return periodic
 
+    async def end(self, task: PeriodicTask) -> None:
+        """End one of them, whose owner ends before the instance does."""
+        if task in self._tasks:
+            self._tasks.remove(task)
+        await task.stop()
+
     async def stop(self) -> None:
         """End them all."""
         for task in self._tasks:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+V4_1_0: Final = 232
+"""Its snapshot, from which on brokers filter by more than tags."""
 V5_0_0: Final = 413
 
 # From 4.0.0 on the list is regular: a snapshot and a release for each of 100 numbers per major version.

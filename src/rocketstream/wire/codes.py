@@ -390,6 +390,24 @@ PULL_STATUS_BY_CODE: dict[int, PullStatus] = {
 """The response codes of a pull that are answers; every other code is a broker error (REM-10)."""
 
 
+class PopStatus(StrEnum):
+    """What a broker says to a pop (POP-01)."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    POLLING_FULL = "POLLING_FULL"
+    POLLING_NOT_FOUND = "POLLING_NOT_FOUND"
+
+
+POP_STATUS_BY_CODE: dict[int, PopStatus] = {
+    ResponseCode.SUCCESS: PopStatus.FOUND,
+    ResponseCode.POLLING_FULL: PopStatus.POLLING_FULL,
+    ResponseCode.POLLING_TIMEOUT: PopStatus.POLLING_NOT_FOUND,
+    ResponseCode.PULL_NOT_FOUND: PopStatus.POLLING_NOT_FOUND,
+}
+"""The response codes of a pop that are answers; a success without messages is NO_NEW_MSG."""
+
+
 def code_name(code: int) -> str:
     """The name of a response code for error texts, "code 4711" if it has none."""
     try:

@@ -23,6 +23,9 @@ _JSON = int(SerializeType.JSON)
 _BINARY = int(SerializeType.ROCKETMQ)
 _OTHER = int(LanguageCode.OTHER)
 
+_LIMIT = 0x80000000
+_STR = frozenset({str})
+
 _FIXED = struct.Struct(">hBhii")  # code, language, version, opaque, flag
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
@@ -90,6 +93,29 @@ def _loads(data: bytes) -> Any:
 
 def _decode_json(data: bytes) -> Command:
     header = _loads(data)
+    try:
+        # What every peer sends, taken as it is: every response passes here.
+        code, opaque, flag, version = header["code"], header["opaque"], header["flag"], header["version"]
+        fields, remark = header.get("extFields"), header.get("remark")
+        if (
+            type(code) is type(opaque) is type(flag) is type(version) is int
+            and -_LIMIT <= code < _LIMIT
+            and -_LIMIT <= opaque < _LIMIT
+            and -_LIMIT <= flag < _LIMIT
+            and -_LIMIT <= version < _LIMIT
+            and (remark is None or type(remark) is str)
+            and type(fields) is dict
+            and _STR.issuperset(map(type, fields.values()))
+        ):
+            language = _LANGUAGES.get(header["language"], _OTHER)
+            return Command(code, opaque, flag, fields, remark, b"", language, version, _JSON)
+    except (KeyError, TypeError, AttributeError):
+        pass
+    return _decode_odd_json(header)
+
+
+def _decode_odd_json(header: Any) -> Command:
+    """A header that lacks something, or has something else than usual, field by field."""
     if not isinstance(header, dict):
         raise ProtocolError(f"the header is a JSON {type(header).__name__}, not an object")
     remark = header.get("remark")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
@@ -19,6 +20,31 @@ class TracedMessageType(IntEnum):
     TRANSACTION_COMMIT = 2
     DELAY = 3
     ORDER = 4
+
+
+class ConsumeReturn(IntEnum):
+    """How a listener came back; the value is the ordinal of Java's `ConsumeReturnType`."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURNNULL = 3
+    FAILED = 4
+
+
+class Trace(Protocol):
+    """Any record: its text, and by what it is found."""
+
+    @property
+    def message_id(self) -> str:
+        """The traced message's id."""
+
+    @property
+    def keys(self) -> str | None:
+        """The traced message's keys."""
+
+    def encode(self) -> str:
+        """The record's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +84,61 @@ class PublishTrace:
             "true" if self.success else "false",
         ]
         return _BETWEEN_VALUES.join(map(str, values)) + _END
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeBeginTrace:
+    """A message is given to a listener; `request_id` is the same in the `ConsumeEndTrace` of that call."""
+
+    timestamp: int
+    region: str | None
+    group: str
+    request_id: str
+    message_id: str
+    retry_times: int
+    keys: str | None
+
+    def encode(self) -> str:
+        """The record's text."""
+        return _record(
+            "SubBefore",
+            self.timestamp,
+            self.region,
+            self.group,
+            self.request_id,
+            self.message_id,
+            self.retry_times,
+            self.keys,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeEndTrace:
+    """The listener has answered."""
+
+    request_id: str
+    message_id: str
+    cost_ms: int
+    success: bool
+    keys: str | None
+    returned: ConsumeReturn
+    timestamp: int
+    group: str
+
+    def encode(self) -> str:
+        """The record's text."""
+        return _record(
+            "SubAfter",
+            self.request_id,
+            self.message_id,
+            self.cost_ms,
+            "true" if self.success else "false",
+            self.keys,
+            int(self.returned),
+            self.timestamp,
+            self.group,
+        )
+
+
+def _record(*values: object) -> str:
+    return _BETWEEN_VALUES.join("null" if value is None else str(value) for value in values) + _END

@@ -44,7 +44,8 @@ final class Allocating {
         return answer;
     }
 
-    private static AllocateMessageQueueStrategy strategy(String name, JSONObject command) {
+    /** With "roomAfterIp" a client's room is in its instance name, "room-...": real client ids begin with an IP. */
+    static AllocateMessageQueueStrategy strategy(String name, JSONObject command) {
         switch (name) {
             case "AVG":
                 return new AllocateMessageQueueAveragely();
@@ -64,7 +65,8 @@ final class Allocating {
             }
             default: {
                 String inner = name.substring("MACHINE_ROOM_NEARBY-".length());
-                return new AllocateMachineRoomNearby(strategy(inner, command), new Rooms());
+                boolean afterIp = command.getBooleanValue("roomAfterIp");
+                return new AllocateMachineRoomNearby(strategy(inner, command), new Rooms(afterIp));
             }
         }
     }
@@ -79,6 +81,12 @@ final class Allocating {
     }
 
     private static final class Rooms implements AllocateMachineRoomNearby.MachineRoomResolver {
+        private final boolean afterIp;
+
+        Rooms(boolean afterIp) {
+            this.afterIp = afterIp;
+        }
+
         @Override
         public String brokerDeployIn(MessageQueue queue) {
             return queue.getBrokerName().split("@", 2)[0];
@@ -86,7 +94,7 @@ final class Allocating {
 
         @Override
         public String consumerDeployIn(String client) {
-            return client.split("@", 2)[0];
+            return afterIp ? client.split("@", 2)[1].split("-", 2)[0] : client.split("@", 2)[0];
         }
     }
 }

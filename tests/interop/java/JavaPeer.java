@@ -27,6 +27,7 @@ public final class JavaPeer {
         Transacting transacting = new Transacting(arguments[0]);
         ProduceBenchmark benchmark = new ProduceBenchmark(arguments[0]);
         ConsumeBenchmark consumeBenchmark = new ConsumeBenchmark(arguments[0]);
+        Members members = new Members(arguments[0]);
         ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
@@ -50,6 +51,10 @@ public final class JavaPeer {
                         case "consume" -> consuming.consume(command);
                         case "consume-count" -> consuming.count(command);
                         case "allocate" -> Allocating.allocate(command);
+                        case "member-start" -> members.start(command);
+                        case "member-assignment" -> members.assignment(command);
+                        case "member-received" -> members.received(command);
+                        case "member-stop" -> members.stop(command);
                         case "create-topic" -> topics.create(command);
                         default -> throw new IllegalArgumentException("unknown command " + command);
                     };

@@ -32,9 +32,9 @@ class MessageQueueAssignment(Body):
 
 @body
 class QueryAssignmentResponseBody(Body):
-    """The queues given to the client."""
+    """The queues given to the client; none at all (not: no queues) where the broker cannot say."""
 
-    message_queue_assignments: tuple[MessageQueueAssignment, ...] = ()
+    message_queue_assignments: tuple[MessageQueueAssignment, ...] | None = None
 
 
 @body

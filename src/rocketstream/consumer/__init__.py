@@ -1,0 +1,1 @@
+"""Consuming: flow control, pull, pop, results, process queue, dispatch, offsets, rebalance, retry."""

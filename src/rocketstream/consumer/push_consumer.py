@@ -1,0 +1,266 @@
+"""The push consumer that users call: a thin face over `ConsumerCore`.
+
+Settings and subscriptions are checked on the caller's thread; everything else happens on the I/O thread, and is waited
+for here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rocketstream.cluster.client import ClientState
+from rocketstream.cluster.names import RETRY_PREFIX, check_topic, check_wrapped_topic
+from rocketstream.cluster.settings import ClientSettings
+from rocketstream.consumer.core import ConsumerCore
+from rocketstream.consumer.expressions import Sql, Tag, subscription_to
+from rocketstream.consumer.listener import HandlerFunction, ListenerFunction, make_listener
+from rocketstream.consumer.settings import ConsumerSettings
+from rocketstream.consumer.start_from import StartFrom
+from rocketstream.consumer.status import ConsumerStatus
+from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.message import MessageQueue
+from rocketstream.remoting.acl import Credentials
+from rocketstream.remoting.hooks import RpcHook
+from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.wire.codes import MessageModel
+
+T = TypeVar("T")
+HandlerT = TypeVar("HandlerT", bound=HandlerFunction)
+
+log = logging.getLogger("rocketstream.consumer")
+
+_CLIENT_SETTINGS = (
+    "address_server",
+    "unit_name",
+    "heartbeat_interval",
+    "poll_name_server_interval",
+    "persist_offset_interval",
+    "api_timeout",
+)
+
+
+def make_settings(
+    group: str,
+    name_servers: str | Sequence[str] | None,
+    credentials: Credentials | None,
+    tls: bool | ssl.SSLContext,
+    rpc_hooks: Sequence[RpcHook],
+    others: dict[str, Any],
+) -> tuple[ClientSettings, ConsumerSettings]:
+    """Sort what a user passed into the settings of the client and of the consumer; what is neither is refused."""
+    client = {name: others.pop(name) for name in _CLIENT_SETTINGS if name in others}
+    unknown = sorted(set(others) - set(ConsumerSettings.__dataclass_fields__))
+    if unknown:
+        known = sorted({*ConsumerSettings.__dataclass_fields__, *_CLIENT_SETTINGS} - {"group"})
+        raise ConfigurationError(f"unknown settings {', '.join(unknown)}; a consumer knows {', '.join(known)}")
+    consumer = ConsumerSettings(group=group, **others)
+    return (
+        ClientSettings.make(
+            name_servers,
+            credentials=credentials,
+            rpc_hooks=rpc_hooks,
+            remoting=RemotingSettings(tls=tls),
+            **client,
+        ),
+        consumer,
+    )
+
+
+class ConsumerFace:
+    """What the plain and the `aio` consumer have in common: everything that needs no waiting."""
+
+    def __init__(
+        self,
+        group: str,
+        name_servers: str | Sequence[str] | None = None,
+        *,
+        listener: ListenerFunction | None = None,
+        orderly: bool = False,
+        model: MessageModel = MessageModel.CLUSTERING,
+        start_from: StartFrom = StartFrom.LAST,
+        instance_name: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | ssl.SSLContext = False,
+        rpc_hooks: Sequence[RpcHook] = (),
+        **settings: Any,
+    ) -> None:
+        settings.update(orderly=orderly, model=model, start_from=start_from)
+        client, consumer = make_settings(group, name_servers, credentials, tls, rpc_hooks, settings)
+        self._settings = consumer
+        self._core = ConsumerCore(client, consumer, instance_name=instance_name)
+        self._function: ListenerFunction | None = None
+        self._handlers: dict[str, HandlerFunction] = {}
+        if listener is not None:
+            self.set_listener(listener)
+
+    def __repr__(self) -> str:
+        shown = map(self._core.shown_topic, self._core.subscriptions)
+        topics = ", ".join(topic for topic in shown if not topic.startswith(RETRY_PREFIX)) or "nothing"
+        return f"<{type(self).__name__} {self._settings.group} {self.state.value}, subscribed to {topics}>"
+
+    @property
+    def core(self) -> ConsumerCore:
+        """What lives on the I/O thread (for the faces and for tests)."""
+        return self._core
+
+    @property
+    def group(self) -> str:
+        """Its group, as it was given."""
+        return self._settings.group
+
+    @property
+    def state(self) -> ClientState:
+        """Where it is in its life."""
+        return self._core.state
+
+    @property
+    def client_id(self) -> str:
+        """How brokers know this member of the group."""
+        return self._core.client_id
+
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, int]]:
+        """What was pulled and consumed so far, per topic."""
+        return self._core.stats.snapshot()
+
+    def set_listener(self, listener: ListenerFunction) -> None:
+        """Give the function that is called with messages; before the start."""
+        self._check_new("set_listener()")
+        make_listener(listener, {}, orderly=self._settings.orderly)
+        self._function = listener
+
+    def handler(self, topic: str, expression: str | Tag | Sql = "*") -> Callable[[HandlerT], HandlerT]:
+        """Subscribe a function to a topic. It gets one message at a time; returning is success, raising is "later".
+
+        As a decorator: `@consumer.handler("orders", "paid")`.
+        """
+        self._check_new("handler()")
+        if self._settings.consume_message_batch_max_size != 1:
+            raise ConfigurationError(
+                f"consume_message_batch_max_size={self._settings.consume_message_batch_max_size!r} must be 1 with"
+                " handlers, which get one message at a time; use a listener for batches"
+            )
+        if topic in self._handlers:
+            raise ConfigurationError(f"topic {topic!r} has a handler already: {self._handlers[topic]!r}")
+
+        def register(function: HandlerT) -> HandlerT:
+            if not callable(function):
+                raise ConfigurationError(
+                    f"the handler of topic {topic!r} must be a function of a message: {function!r}"
+                )
+            self._set_subscription(topic, expression)
+            self._handlers[topic] = function
+            return function
+
+        return register
+
+    def _set_subscription(self, topic: str, expression: str | Tag | Sql) -> None:
+        check_topic(topic)
+        if self._settings.namespace:
+            check_wrapped_topic(self._settings.namespace, topic)
+        subscription_to(topic, expression, 0)  # refused now, where the user can see it
+        self._core.set_subscription(topic, expression)
+
+    def _check_new(self, what: str) -> None:
+        if self._core.state is not ClientState.CREATE_JUST:
+            raise ClientStateError(f"{self._core.what} is {self.state.value}: {what} comes before start()")
+
+    def _make_ready(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        if self._core.state is ClientState.CREATE_JUST:
+            self._core.listener = make_listener(self._function, self._handlers, orderly=self._settings.orderly)
+            self._core.listener_loop = loop
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of the calling thread, if it runs one."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class PushConsumer(ConsumerFace):
+    """Calls a listener with the messages of a group's topics, and keeps RocketMQ's promises about them.
+
+    `consumer = PushConsumer("group", name_servers=..., listener=handle); consumer.subscribe("topic"); consumer.run()`
+    """
+
+    def start(self) -> None:
+        """Return once it is registered, routed and has its queues, or raise saying what is missing."""
+        self._make_ready(running_loop())
+        self._run(self._core.start())
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """Stop pulling, let running listeners end (up to `timeout` seconds), store offsets, leave the group."""
+        if self._core.state is ClientState.RUNNING:
+            self._run(self._core.shutdown(timeout))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def run(self) -> None:
+        """Start, stay until SIGINT or SIGTERM, then shut down; for the main thread of a program."""
+        stop = threading.Event()
+        previous = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                previous[number] = signal.signal(number, lambda *_: stop.set())
+        try:
+            self.start()
+            try:
+                while not stop.wait(3600.0):
+                    pass
+            finally:
+                log.info("%s ends", self._core.what)
+                self.shutdown()
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def subscribe(self, topic: str, expression: str | Tag | Sql = "*") -> None:
+        """Subscribe to a topic, before or after the start; a second time replaces the expression."""
+        check_topic(topic)
+        if self._settings.namespace:
+            check_wrapped_topic(self._settings.namespace, topic)
+        subscription_to(topic, expression, 0)
+        if self._core.state is ClientState.RUNNING:
+            self._run(self._core.subscribe(topic, expression))
+        else:
+            self._core.set_subscription(topic, expression)
+
+    def unsubscribe(self, topic: str) -> None:
+        """End a subscription."""
+        self._run(self._core.unsubscribe(topic))
+
+    def suspend(self) -> None:
+        """Pull nothing for now; what was pulled already is consumed."""
+        self._run(self._core.set_paused(True))
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._run(self._core.set_paused(False))
+
+    @property
+    def assignment(self) -> tuple[MessageQueue, ...]:
+        """The queues that this consumer has now."""
+        return self._run(self._core.assignment())
+
+    def status(self) -> ConsumerStatus:
+        """Per queue: offsets, what is cached, lag, lock, the last pull, and why it waits if it does."""
+        return self._run(self._core.status())
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._core.io.run(coroutine, self._core.what)

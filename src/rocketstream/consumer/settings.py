@@ -1,0 +1,242 @@
+"""The settings of a consumer, with the Java consumer's defaults, checked before anything is opened (START-02).
+
+Times are seconds. What is refused is refused with the name of the setting, its value and what is allowed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any, Final
+
+from rocketstream.cluster.names import MAX_GROUP_LENGTH, check_group, check_namespace, check_topic, with_namespace
+from rocketstream.consumer.allocation import AllocateAveragely, AllocateStrategy, check_strategy
+from rocketstream.consumer.hooks import ConsumeHook, FilterHook, QueueChange, QueueListener
+from rocketstream.consumer.offset_store import OffsetStore
+from rocketstream.consumer.start_from import StartFrom
+from rocketstream.errors import ConfigurationError
+from rocketstream.wire.codes import MessageModel
+
+UNLIMITED: Final = 2**31 - 1
+"""Java's `Integer.MAX_VALUE`: so often a message is consumed again in order, unless a setting says less."""
+_MAX_RECONSUME_TIMES = 16
+_SHUTDOWN_TIMEOUT = 30.0
+
+_WHOLE: dict[str, tuple[int, int]] = {
+    "consume_thread_min": (1, 1_000),
+    "consume_thread_max": (1, 1_000),
+    "adjust_thread_pool_threshold": (1, 2**31 - 1),
+    "pull_batch_size": (1, 1_024),
+    "pull_batch_size_in_bytes": (1, 1 << 30),
+    "consume_message_batch_max_size": (1, 1_024),
+    "pull_threshold_for_queue": (1, 65_535),
+    "pull_threshold_size_for_queue": (1, 1_024),
+    "consume_concurrently_max_span": (1, 65_535),
+    "max_reconsume_times": (-1, UNLIMITED),
+    "pop_batch_nums": (1, 32),
+    "pop_threshold_for_queue": (1, 65_535),
+}
+_WHOLE_OR_NONE: dict[str, tuple[int, int]] = {
+    "pull_threshold_for_topic": (1, 6_553_500),
+    "pull_threshold_size_for_topic": (1, 102_400),
+    "connect_broker_by_user": (0, 2**31 - 1),
+}
+_TOPIC_THRESHOLDS = ("pull_threshold_for_topic", "pull_threshold_size_for_topic")
+_SECONDS: dict[str, tuple[float, float]] = {
+    "pull_interval": (0, 65.535),
+    "suspend_current_queue_time": (0.01, 30),
+    "consume_timeout": (0.001, 604_800),
+    "pop_invisible_time": (5, 300),
+    "rebalance_interval": (0.001, 86_400),
+    # A queue that was not pulled for 120 s counts as forgotten (PULL-03): a poll must end before that.
+    "broker_suspend_max_time": (0, 90),
+    "pull_timeout": (0.001, 110),
+    "await_termination_when_shutdown": (0, 86_400),
+}
+_SWITCHES = ("orderly", "post_subscription_when_pull", "unit_mode", "client_rebalance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How messages are pulled, cached, consumed, tried again and shared out."""
+
+    group: str
+    model: MessageModel = MessageModel.CLUSTERING
+    orderly: bool = False
+    start_from: StartFrom = StartFrom.LAST
+    consume_thread_min: int = 20
+    consume_thread_max: int = 20
+    adjust_thread_pool_threshold: int = 100_000
+    """With so many messages waiting, the pool of listeners grows towards its maximum."""
+    pull_batch_size: int = 32
+    pull_batch_size_in_bytes: int = 256 * 1024
+    consume_message_batch_max_size: int = 1
+    """How many messages a listener gets at most in one call."""
+    pull_threshold_for_queue: int = 1_000
+    pull_threshold_size_for_queue: int = 100
+    """MiB of bodies of one queue that are cached."""
+    pull_threshold_for_topic: int | None = None
+    """Shared by the topic's queues of this consumer; None (or Java's -1, which becomes None): no such limit."""
+    pull_threshold_size_for_topic: int | None = None
+    """MiB, otherwise as `pull_threshold_for_topic`."""
+    consume_concurrently_max_span: int = 2_000
+    pull_interval: float = 0.0
+    max_reconsume_times: int = -1
+    """-1: 16 times, or without limit when orderly."""
+    suspend_current_queue_time: float = 1.0
+    consume_timeout: float = 15 * 60.0
+    post_subscription_when_pull: bool = False
+    allocate_strategy: AllocateStrategy = field(default_factory=AllocateAveragely)
+    offset_store: OffsetStore | None = None
+    """None: at the brokers, or in a local file in broadcasting."""
+    namespace: str | None = None
+    unit_mode: bool = False
+    trace: bool | str = False
+    """True: everything consumed is noted in RocketMQ's trace topic; a text: in a topic of that name."""
+    consume_hooks: Sequence[ConsumeHook] = ()
+    filter_hooks: Sequence[FilterHook] = ()
+    queue_listener: QueueListener | QueueChange | None = None
+    client_rebalance: bool = True
+    """False: the brokers say which queues are whose."""
+    pop_invisible_time: float = 60.0
+    pop_batch_nums: int = 32
+    pop_threshold_for_queue: int = 96
+    rebalance_interval: float = 20.0
+    broker_suspend_max_time: float = 15.0
+    """How long a broker holds a pull back that finds nothing."""
+    pull_timeout: float = 30.0
+    """How long an answer to a pull is waited for: more than the broker holds it back."""
+    await_termination_when_shutdown: float = 0.0
+    """How long a shutdown waits for running listeners; 0: 30 s."""
+    connect_broker_by_user: int | None = None
+    """The broker id that every pull goes to, whatever the brokers suggest."""
+    local_offset_dir: str | os.PathLike[str] | None = None
+    """Where offsets are kept in broadcasting; None: in `~/.rocketstream_offsets`."""
+
+    def __post_init__(self) -> None:
+        check_group(self.group)
+        self._check_namespace()
+        self._check_model_and_start()
+        self._check_numbers()
+        for name in _SWITCHES:
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ConfigurationError(f"{name}={value!r} must be True or False")
+        check_strategy("allocate_strategy", self.allocate_strategy)
+        self._check_offset_store()
+        if not isinstance(self.trace, bool):
+            self._check_trace_topic()
+        for name, kind in (("consume_hooks", ConsumeHook), ("filter_hooks", FilterHook)):
+            self._check_hooks(name, kind)
+        self._check_queue_listener()
+        self._check_directory()
+
+    def _check_namespace(self) -> None:
+        check_namespace(self.namespace)
+        wrapped = with_namespace(self.namespace, self.group)
+        if len(wrapped) > MAX_GROUP_LENGTH:
+            raise ConfigurationError(
+                f"group={self.group!r} has {len(wrapped)} characters with its namespace: at most {MAX_GROUP_LENGTH}"
+                " are allowed"
+            )
+
+    def _check_model_and_start(self) -> None:
+        model: object = self.model
+        # LITE_SELECTIVE, 5.5's, is no push consumer's. An equal text is refused like any other value.
+        if model not in (MessageModel.CLUSTERING, MessageModel.BROADCASTING) or not isinstance(model, MessageModel):
+            raise ConfigurationError(f"model={model!r} must be MessageModel.CLUSTERING or MessageModel.BROADCASTING")
+        start: object = self.start_from
+        if not isinstance(start, StartFrom):
+            raise ConfigurationError(
+                f"start_from={start!r} must be StartFrom.LAST, StartFrom.FIRST or StartFrom.at(moment)"
+            )
+
+    def _check_numbers(self) -> None:
+        for name, (low, high) in _WHOLE.items():
+            value = getattr(self, name)
+            if not _within(value, int, low, high):
+                raise ConfigurationError(f"{name}={value!r} must be a whole number from {low} to {high}")
+        for name, (low, high) in _WHOLE_OR_NONE.items():
+            value = getattr(self, name)
+            if name in _TOPIC_THRESHOLDS and _within(value, int, -1, -1):
+                object.__setattr__(self, name, None)
+            elif value is not None and not _within(value, int, low, high):
+                raise ConfigurationError(f"{name}={value!r} must be a whole number from {low} to {high}, or None")
+        for name, (least, most) in _SECONDS.items():
+            value = getattr(self, name)
+            if not _within(value, int | float, least, most):
+                raise ConfigurationError(f"{name}={value!r} must be a number of seconds from {least} to {most}")
+        if self.consume_thread_min > self.consume_thread_max:
+            raise ConfigurationError(
+                f"consume_thread_min={self.consume_thread_min} must not be above"
+                f" consume_thread_max={self.consume_thread_max}"
+            )
+        if self.pull_timeout <= self.broker_suspend_max_time:
+            raise ConfigurationError(
+                f"pull_timeout={self.pull_timeout!r} must be above"
+                f" broker_suspend_max_time={self.broker_suspend_max_time!r}: so long a broker holds a pull back"
+            )
+
+    def _check_offset_store(self) -> None:
+        store: object = self.offset_store
+        if not isinstance(store, OffsetStore | None):
+            raise ConfigurationError(f"offset_store={store!r} must be an OffsetStore, or None")
+
+    def _check_trace_topic(self) -> None:
+        try:
+            check_topic(self.trace if isinstance(self.trace, str) else "")
+        except ConfigurationError:
+            raise ConfigurationError(f"trace={self.trace!r} must be True, False or the name of a topic") from None
+
+    def _check_hooks(self, name: str, kind: type) -> None:
+        hooks: object = getattr(self, name)
+        if isinstance(hooks, str) or not isinstance(hooks, Sequence):
+            raise ConfigurationError(f"{name}={hooks!r} must be a list of {kind.__name__}")
+        for hook in hooks:
+            if not isinstance(hook, kind):
+                raise ConfigurationError(f"{name}: {hook!r} is not a {kind.__name__}")
+        object.__setattr__(self, name, tuple(hooks))
+
+    def _check_queue_listener(self) -> None:
+        listener: object = self.queue_listener
+        if isinstance(listener, type) or not (
+            listener is None or isinstance(listener, QueueListener) or callable(listener)
+        ):
+            raise ConfigurationError(f"queue_listener={listener!r} must be a QueueListener, a function or None")
+
+    def _check_directory(self) -> None:
+        directory: object = self.local_offset_dir
+        if directory is not None and (not isinstance(directory, str | os.PathLike) or not os.fspath(directory)):
+            raise ConfigurationError(f"local_offset_dir={directory!r} must be the path of a directory, or None")
+
+    @property
+    def max_reconsume_times_concurrent(self) -> int:
+        """After so many times a message goes to the dead-letter queue (CON-13)."""
+        return _MAX_RECONSUME_TIMES if self.max_reconsume_times == -1 else self.max_reconsume_times
+
+    @property
+    def max_reconsume_times_orderly(self) -> int:
+        """After so many times a message is sent back and its queue goes on (ORD-11)."""
+        return UNLIMITED if self.max_reconsume_times == -1 else self.max_reconsume_times
+
+    @property
+    def shutdown_timeout(self) -> float:
+        """How long a shutdown waits that is not told a time (REB-10)."""
+        return self.await_termination_when_shutdown or _SHUTDOWN_TIMEOUT
+
+
+def check_ready(subscriptions: Mapping[str, object], listener: object) -> None:
+    """Refuse a consumer that would have nothing to consume, or nobody to give it to (START-02)."""
+    if not subscriptions:
+        raise ConfigurationError(f"subscriptions={subscriptions!r}: call subscribe(topic) before the start")
+    if listener is None:
+        raise ConfigurationError("listener=None: give one to the consumer, or call set_listener before the start")
+    if isinstance(listener, type) or not callable(listener):
+        raise ConfigurationError(f"listener={listener!r} must be a function of (messages, context)")
+
+
+def _within(value: Any, kind: type | UnionType, low: float, high: float) -> bool:
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    return is_number and bool(low <= value <= high)

@@ -1,0 +1,186 @@
+"""A pull request: its flags, its code, its fields, and what a broker gets of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from rocketstream.consumer.expressions import Sql
+from rocketstream.consumer.flow_control import Wait, WaitReason
+from rocketstream.consumer.process_queue import ProcessQueue
+from rocketstream.consumer.pull_request import PullRequest, pull_code, pull_flags
+from rocketstream.message import MessageQueue
+from rocketstream.remoting.replies import read_pull_result
+from rocketstream.wire.codes import MessageModel, PullStatus, RequestCode
+from rocketstream.wire.command import request as make_request
+from tests.consumer.peers import TOPIC, request_of
+from tests.consumer.pull_answers import found, no_new
+from tests.scripted import eventually
+
+# --- flags and codes ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("PULL-14")
+@pytest.mark.parametrize(
+    ("commit", "suspend", "subscription", "class_filter", "lite"), list(itertools.product([False, True], repeat=5))
+)
+def test_each_flag_is_one_bit(commit, suspend, subscription, class_filter, lite):
+    flags = pull_flags(commit=commit, suspend=suspend, subscription=subscription, class_filter=class_filter, lite=lite)
+    expected = 1 * commit + 2 * suspend + 4 * (subscription and not class_filter) + 8 * class_filter + 16 * lite
+    assert flags == expected
+
+
+@pytest.mark.behaviour("PULL-14")
+def test_a_push_consumers_pull_is_always_held_back():
+    assert pull_flags(commit=False, subscription=False, class_filter=False) == 2
+
+
+@pytest.mark.behaviour("PULL-14")
+@pytest.mark.parametrize(("post", "flags", "expression"), [(False, "2", None), (True, "6", "x || y")])
+async def test_the_subscription_travels_only_when_that_is_set(started, a, post, flags, expression):
+    await started(topics={TOPIC: "x || y"}, post_subscription_when_pull=post)
+    pull = await a.until_held()
+    assert pull.fields["sysFlag"] == flags
+    assert pull.fields.get("subscription") == expression
+
+
+@pytest.mark.behaviour("PULL-20")
+@pytest.mark.parametrize("others", range(16))
+def test_the_lite_flag_chooses_the_code(others):
+    assert pull_code(others) is RequestCode.PULL_MESSAGE
+    assert pull_code(others | 16) is RequestCode.LITE_PULL_MESSAGE
+
+
+@pytest.mark.behaviour("PULL-20")
+@pytest.mark.parametrize("lite", [False, True])
+async def test_a_pull_can_be_waited_for_or_begun(started, a, lite):
+    core = await started()
+    pull = await a.until_held()
+    assert pull.code == RequestCode.PULL_MESSAGE
+    assert not pull.is_one_way
+    flags = pull_flags(commit=False, subscription=False, class_filter=False, lite=lite)
+    remoting, code, fields = core.instance.remoting, pull_code(flags), pull.fields | {"queueId": "7"}
+    a.answer(found(3), no_new(4), queue_id=7)
+    waited_for = await remoting.invoke(a.address, make_request(code, fields), 5.0)
+    begun = remoting.begin(a.address, make_request(code, fields), 5.0)
+    assert not begun.done()
+    results = [read_pull_result(a.address, code, answer) for answer in (waited_for, await begun)]
+    assert [(result.status, result.next_offset) for result in results] == [
+        (PullStatus.FOUND, 4),
+        (PullStatus.NO_NEW_MSG, 4),
+    ]
+    assert [one.code for one in a.pulls_of(7)] == [361 if lite else 11] * 2
+    assert not any(one.is_one_way for one in a.pulls)
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("PULL-15")
+async def test_a_pull_has_all_its_fields(started, a, clock):
+    a.offsets["g", "t", 0] = 42
+    core = await started(topics={TOPIC: "x"})
+    pull = await a.until_held()
+    assert pull.fields == {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": "0",
+        "queueOffset": "42",
+        "maxMsgNums": "32",
+        "maxMsgBytes": str(256 * 1024),
+        "sysFlag": "3",
+        "commitOffset": "42",
+        "suspendTimeoutMillis": "15000",
+        "subVersion": str(core.subscriptions["t"].sub_version),
+        "expressionType": "TAG",
+        "bname": "a",
+    }
+    assert core.subscriptions["t"].sub_version >= clock.wall_ms()
+
+
+@pytest.mark.behaviour("PULL-15")
+async def test_its_fields_follow_the_settings(started, a):
+    await started(
+        topics={TOPIC: Sql("n > 3")},
+        group="others",
+        pull_batch_size=7,
+        pull_batch_size_in_bytes=4096,
+        broker_suspend_max_time=2.5,
+        pull_timeout=3.0,
+        post_subscription_when_pull=True,
+    )
+    fields = (await a.until_held()).fields
+    assert fields["consumerGroup"] == "others"
+    assert (fields["maxMsgNums"], fields["maxMsgBytes"]) == ("7", "4096")
+    assert fields["suspendTimeoutMillis"] == "2500"
+    assert (fields["expressionType"], fields["subscription"]) == ("SQL92", "n > 3")
+
+
+@pytest.mark.behaviour("PULL-15")
+async def test_each_pull_has_the_offset_and_the_version_of_its_time(started, a):
+    core = await started()
+    first = await a.until_held()
+    await core.queues_changed(TOPIC, 1)  # what a rebalance does: a new version of the subscription
+    a.answer(no_new(5))
+    second = await a.until_pulled(2)
+    assert (first.fields["queueOffset"], second.fields["queueOffset"]) == ("0", "5")
+    assert int(second.fields["subVersion"]) > int(first.fields["subVersion"])
+    assert second.fields["subVersion"] == str(core.subscriptions[TOPIC].sub_version)
+
+
+@pytest.mark.behaviour("PULL-15")
+async def test_a_pull_is_given_up_after_thirty_seconds(started, a, clock):
+    core = await started()
+    await a.until_held()
+    request = request_of(core, a.queue())
+    await clock.advance(29.9)
+    assert request.waiting is None
+    await clock.advance(0.1)
+    await eventually(lambda: request.waiting is not None)
+    assert request.waiting.reason is WaitReason.PULL_FAILED
+    assert len(a.pulls) == 1
+
+
+@pytest.mark.behaviour("PULL-15")
+async def test_queues_do_not_wait_for_each_others_pulls(started, a, name_server):
+    name_server.set_route(TOPIC, {"a": {0: a.address}}, queues=3)
+    await started()
+    for queue_id in range(3):
+        await a.until_held(queue_id)
+    a.answer(no_new(8), queue_id=1)
+    await a.until_pulled(2, queue_id=1)
+    assert [len(a.pulls_of(queue_id)) for queue_id in range(3)] == [1, 2, 1]
+
+
+@pytest.mark.behaviour("PULL-13")
+@pytest.mark.parametrize(("offset", "field", "flags"), [(-1, "0", "2"), (0, "0", "2"), (1, "1", "3"), (99, "99", "3")])
+async def test_the_offset_in_memory_travels_with_a_pull_and_is_flagged_above_zero(started, a, offset, field, flags):
+    core = await started()
+    await a.until_held()
+    if offset >= 0:
+        core.offsets.update(a.queue(), offset, increase_only=False)
+    core.offsets.update(MessageQueue(TOPIC, "a", 5), 77, increase_only=False)  # another queue's
+    a.answer(found(0))
+    pull = await a.until_pulled(2)
+    assert (pull.fields["commitOffset"], pull.fields["sysFlag"]) == (field, flags)
+
+
+@pytest.mark.behaviour("PULL-13")
+async def test_broadcasting_commits_nothing_with_a_pull(started, a, tmp_path):
+    core = await started(model=MessageModel.BROADCASTING, local_offset_dir=tmp_path)
+    await a.until_held()
+    core.offsets.update(a.queue(), 99, increase_only=False)
+    a.answer(found(0))
+    pull = await a.until_pulled(2)
+    assert (pull.fields["commitOffset"], pull.fields["sysFlag"]) == ("0", "2")
+
+
+def test_its_repr_tells_its_state():
+    queue = MessageQueue("t", "a", 3)
+    request = PullRequest("g", queue, ProcessQueue(queue), 17)
+    assert "next 17, ready, <ProcessQueue t@a:3" in repr(request)
+    request.pulling_since = 5.0
+    assert "next 17, pulling," in repr(request)
+    request.waiting = Wait(1.0, WaitReason.PAUSED, "why")
+    assert "next 17, waits: PAUSED," in repr(request)
