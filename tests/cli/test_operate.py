@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from rocketstream import AdminClient
 from rocketstream.admin.values import GroupProgress, QueueProgress
-from rocketstream.cli import app
 from rocketstream.cli import lag as lag_command
+from rocketstream.cli.app import app
 from tests.bare_client import BareConsumer, eventually
 
 Run = Callable[..., Result]
@@ -171,7 +172,34 @@ def test_produce_many_from_a_file_and_in_order(run, tmp_path, client, topic):
     assert last[1]["properties"]["__SHARDINGKEY"] == "s"
 
 
-def test_consume_by_plain_pulls(run, client, topic, unique_group):
+def test_produce_with_a_delay(run, topic):
+    sent = run("produce", topic, "--body", "later", "--delay-level", "1", "--json")
+    assert documents(sent)[0]["status"] == "SEND_OK"
+    run("produce", topic, "--body", "at once")
+
+    def bodies() -> list[str]:
+        return [message["body"] for message in json.loads(run("messages", topic, "--json").stdout)]
+
+    eventually(lambda: len(bodies()) == 2)
+    at_once, later = json.loads(run("messages", topic, "--json").stdout)
+    assert (at_once["body"], later["body"]) == ("at once", "later")
+    assert later["message_id"] == documents(sent)[0]["message_id"]
+    assert later["properties"]["DELAY"] == "1"
+    assert later["store_timestamp"] - later["born_timestamp"] >= 1000, "level 1 is a second"
+    wrong = run("produce", topic, "--body", "never", "--delay-level", "19", code=2)
+    assert wrong.stderr == (
+        "rocketstream: delay_level=19 must be a whole number from 0 (none) to 18 (max_delay_level)\n"
+    )
+
+
+def test_what_looks_like_markup_is_shown_as_it_is(run, client, topic):
+    client.send(topic, b":rocket: [red]alert[/red]", {"TAGS": ":smile:", "KEYS": "[bold]", "[p]": ":heart:"})
+    head, own, body = run("messages", topic, "--properties").stdout.splitlines()
+    assert head.endswith("tags=:smile:  keys=[bold]  25 bytes, text")
+    assert (own, body) == ("    [p]=:heart:", "    :rocket: [red]alert[/red]")
+
+
+def test_consume_by_plain_pulls(run, client, topic):
     for number in range(5):
         client.send(topic, b"%d" % number, {"TAGS": "even" if number % 2 == 0 else "odd"})
     first = run("consume", topic, "--from", "earliest", "--limit", "3", "--json")
@@ -182,13 +210,6 @@ def test_consume_by_plain_pulls(run, client, topic, unique_group):
     nothing = run("consume", topic, "--timeout", "0.2")
     assert (nothing.stdout, nothing.stderr) == ("", "0 messages\n")
 
-    client.instance.register_consumer(BareConsumer(unique_group, topic))
-    client.run(client.instance.heartbeat())
-    client.run(client.instance.unregister_consumer(unique_group))
-    run("reset", unique_group, topic, "--offset", "3")
-    for _ in range(2):  # it commits nothing, so the second time is like the first
-        rest = run("consume", topic, "--group", unique_group, "--limit", "2", "--json")
-        assert [message["body"] for message in documents(rest)] == ["3", "4"]
     shown = run("consume", topic, "--from", "earliest", "--limit", "1").stdout.splitlines()
     assert shown[0].endswith("tags=even  1 bytes, text")
     assert shown[1] == "    0"
@@ -210,6 +231,7 @@ def test_consume_by_plain_pulls(run, client, topic, unique_group):
         (("messages", "t", "--id", "0" * 32, "--key", "k"), "--id names one message: --key, --since, --until and"),
         (("messages", "t", "--key", "k", "--offset", "1"), "--key looks into the brokers' index: --offset does not"),
         (("messages", "t", "--since", "later"), "--since 'later': expected earliest"),
+        (("messages", "t", "--since", ":rocket: [red]"), "--since ':rocket: [red]': expected earliest"),
         (("topic", "create", "t", "--permission", "none"), "permission='none' must be one of RW, R, W"),
         (("topics", "--access-key", "a"), "--access-key and --secret-key belong together: one of them is missing"),
         (("topics", "-n", "nonsense"), "name_servers='nonsense': "),
@@ -220,6 +242,23 @@ def test_wrong_arguments_are_one_sentence_and_code_2(arguments, problem):
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"rocketstream: {problem}")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "remark"),
+    [
+        (["topics"], "No topic yet. RocketMQ's own are shown with --all.\n"),
+        (["topics", "--all"], "No topic at all.\n"),
+        (["groups"], "No group yet.\n"),
+    ],
+    ids=" ".join,
+)
+def test_nothing_to_list_is_a_remark_and_no_empty_table(monkeypatch, command, remark):
+    monkeypatch.setattr(AdminClient, "topics", lambda self: [])
+    monkeypatch.setattr(AdminClient, "groups", lambda self, *, lag: [])
+    done = CliRunner().invoke(app, [*command, "-n", "127.0.0.1:1"])
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", remark)
+    assert CliRunner().invoke(app, [*command, "--json", "-n", "127.0.0.1:1"]).stdout == "[]\n"
 
 
 def test_lag_is_watched_until_it_is_interrupted(monkeypatch):

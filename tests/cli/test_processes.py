@@ -91,6 +91,23 @@ def test_with_a_wrong_option(rocketstream, arguments, problem):
     assert "Traceback" not in done.stderr
 
 
+def test_ctrl_c_while_it_loads(rocketstream):
+    impatient = """
+import sys
+
+class Impatient:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+from rocketstream.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", impatient], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_ctrl_c_ends_a_consumer_cleanly(rocketmq_cluster, client, topic):
     client.send(topic, b"the only one")
     with subprocess.Popen(

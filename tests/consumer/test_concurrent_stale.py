@@ -146,3 +146,19 @@ async def test_the_late_answer_of_a_stale_message_changes_nothing(consumer, cloc
     listener.end(0)
     assert await one.service.stop(60)
     assert (pq.count, pq.size, one.core.stored_offsets[-1]) == (0, 0, 2)
+
+
+@pytest.mark.behaviour("PQ-08")
+async def test_what_was_sent_back_already_is_not_sent_back_again_when_it_fails_at_last(consumer, clock):
+    listener = Hanging()
+    one = consumer(listener, own_loop=False)
+    one.deliver(7)
+    await listener.begun(1)
+    await clock.advance(900.001)
+    await one.service.send_back_stale()
+    listener.end(7, answer=ConsumeResult.RECONSUME_LATER)
+    await eventually(lambda: not one.service.pool._running)
+    await clock.settle()
+    one.service.settle()
+    await clock.settle()
+    assert one.core.returned == [(7, QUEUE, 3)]

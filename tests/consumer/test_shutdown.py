@@ -104,6 +104,7 @@ async def test_a_listener_that_hangs_does_not_hang_the_end(name_server, instance
     await core.shutdown(0.0)
     try:
         assert since(a, mark)[-1] is LEAVE
+        assert bool(a.locks) is orderly, "the lock stays as long as a listener runs: nobody else may begin (ORD-03)"
         assert a.offsets[GROUP, "t", 0] == 0, "what is not finished comes again"
         assert "listeners still run after 0 s; what they have not finished comes again" in caplog.text
         assert not instances._instances

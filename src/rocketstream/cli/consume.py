@@ -1,4 +1,8 @@
-"""`rocketstream consume TOPIC`: print messages as they come. By plain pulls: no group is joined, nothing committed."""
+"""`rocketstream consume TOPIC`: print messages as they come.
+
+Without a group by plain pulls: no group is joined, nothing is committed, nobody notices. With `--group` as a member of
+that group: it gets its share of the queues, and what it has printed is consumed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,8 @@ def consume(
         typer.Option("--from", metavar="WHEN", help="earliest, latest (default), 2026-03-01T12:00, 15m (ago), ..."),
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Begin where this group is. It is not joined, and nothing is committed.")
+        str | None,
+        typer.Option(help="Be a member of this group: begin where it is, and consume what is printed."),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="End after so many messages.")] = None,
     idle: Annotated[float | None, typer.Option(min=0.1, help="End when nothing came for so many seconds.")] = None,
@@ -40,7 +45,8 @@ def consume(
 ) -> None:
     """Print messages as they come, until Ctrl-C, --limit, --idle or --timeout.
 
-    Messages are only looked at: other consumers get them all the same.
+    Without --group messages are only looked at: all consumers get them all the same. With --group what is printed is
+    consumed: no other member of the group gets it.
     """
     if group is not None and start is not None:
         raise ConfigurationError("--from and --group are two ways to say where to begin: give one")
@@ -51,9 +57,11 @@ def consume(
     count = 0
     try:
         # A bar would be drawn over messages that go to the same terminal.
-        with connection.admin() as admin, progress_bar(shown=not sys.stdout.isatty()) as bar:
+        with progress_bar(shown=not sys.stdout.isatty()) as bar:
             task = bar.add_task("messages", total=limit)
-            for message in _messages(admin, topic, moment, group, tags, idle, deadline):
+
+            def show(message: ReceivedMessage) -> bool:
+                nonlocal count
                 count += 1  # first, since Ctrl-C can strike right after the message was read by somebody
                 if json:
                     print_json_line(message_to_dict(message))
@@ -61,8 +69,18 @@ def consume(
                     print_message(out, message, properties=properties)
                     sys.stdout.flush()
                 bar.update(task, completed=count)
-                if count == limit:
-                    break
+                return count != limit
+
+            if group is not None:
+                # Here, because the other commands have no use for a consumer and need not wait until it is loaded.
+                from rocketstream.cli._member import take_part
+
+                take_part(connection, topic, tags, group, show, idle, deadline)
+            else:
+                with connection.admin() as admin:
+                    for message in _messages(admin, topic, moment, tags, idle, deadline):
+                        if not show(message):
+                            break
     except KeyboardInterrupt:
         tell(_counted(count))
         raise
@@ -74,17 +92,11 @@ def _counted(count: int) -> str:
 
 
 def _messages(
-    admin: AdminClient,
-    topic: str,
-    start: Moment,
-    group: str | None,
-    tags: str,
-    idle: float | None,
-    deadline: float | None,
+    admin: AdminClient, topic: str, start: Moment, tags: str, idle: float | None, deadline: float | None
 ) -> Iterator[ReceivedMessage]:
     clock = SystemClock()
     step = 1.0 if deadline is None else max(0.05, min(1.0, deadline - clock.monotonic()))
-    for part in admin.read(topic, start, after_group=group, tags=tags, idle=idle, step=step):
+    for part in admin.read(topic, start, tags=tags, idle=idle, step=step):
         yield from part
         if deadline is not None and clock.monotonic() >= deadline:
             return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rocketstream.consumer.hooks import ConsumeHookContext, run_after, run_before
 from rocketstream.consumer.listener import Listener, is_its_own
-from rocketstream.consumer.outcomes import complaint_about, failed_messages
+from rocketstream.consumer.outcomes import complaint_about, complaint_about_index, failed_messages
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.results import ALL, ConsumeContext, ConsumeResult
 from rocketstream.consumer.workers import LoopWorkers, Pool, ThreadWorkers
@@ -219,7 +219,7 @@ class ConcurrentConsumption:
         error: BaseException | None,
     ) -> Sequence[ReceivedMessage]:
         """Send back what failed; return what is finished now."""
-        complaint = complaint_about(result, error, ConsumeResult)
+        complaint = complaint_about(result, error, ConsumeResult) or complaint_about_index(context.ack_index)
         if complaint is not None:  # CON-06
             ids = ", ".join(message.message_id for message in messages)
             log.warning("the listener of group %s %s; messages %s", self._core.group, complaint, ids, exc_info=error)
@@ -230,8 +230,11 @@ class ConcurrentConsumption:
             for message in failed:
                 log.warning("group %s broadcasts: message %r failed and is dropped", self._core.group, message)
             self._finished(pq, failed)
-        elif failed:
-            self._spawn(self._return_all(pq, failed, context.delay_level_when_next_consume))
+        else:
+            # What took so long that it was sent back already (PQ-08) is not sent back twice.
+            failed = [message for message in failed if message in pq]
+            if failed:
+                self._spawn(self._return_all(pq, failed, context.delay_level_when_next_consume))
         return succeeded
 
     def _finished(self, pq: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:

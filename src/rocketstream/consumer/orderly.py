@@ -132,6 +132,9 @@ class OrderlyConsumption:
     async def _lock(self, pq: ProcessQueue) -> None:
         """ORD-07."""
         granted = pq.queue in await self._core.locks.lock([pq.queue])
+        if granted and pq.dropped:
+            await self._core.locks.unlock([pq.queue])  # lost meanwhile: nobody else would give this lock back
+            return
         if granted:
             pq.set_locked(self._now())
         delay = CONSUME_AFTER_LOCK if granted else LOCK_REFUSED
@@ -159,8 +162,8 @@ class OrderlyConsumption:
     async def listener_ended(self, pq: ProcessQueue, timeout: float) -> bool:
         """Wait until no listener runs on a dropped queue (ORD-03); False if one still does after `timeout` seconds."""
         assert pq.dropped  # else the next listener could begin at any moment
-        if pq not in self._listening:
-            return True
+        if pq not in self._listening or timeout <= 0:
+            return pq not in self._listening
         ended = self._ended_waiters.setdefault(pq, asyncio.Event())
         timer = self._core.clock.call_later(timeout, ended.set)
         if pq in self._listening:

@@ -42,6 +42,13 @@ def complaint_about(result: object, error: BaseException | None, expected: type[
     return None
 
 
+def complaint_about_index(ack_index: object) -> str | None:
+    """What is wrong with an `ack_index`, for the log; None if nothing is."""
+    if isinstance(ack_index, int) and not isinstance(ack_index, bool):
+        return None
+    return f"set ack_index={ack_index!r}, which is no whole number: all messages of the call come again"
+
+
 class QueueMove(Enum):
     """What happens to the messages of an ordered queue that a listener has seen."""
 

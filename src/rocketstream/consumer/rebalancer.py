@@ -254,12 +254,15 @@ class Rebalancer:
         if not self._ended.done():
             self._ended.set_result(None)
         async with self._lock:
-            queues = [queue for queue, request in self.requests.items() if isinstance(request, PullRequest)]
-            for request in self.requests.values():
+            requests = list(self.requests.values())
+            for request in requests:
                 request.process_queue.drop()
             self.requests.clear()
-            if self._core.needs_locks and queues:
-                await self._core.locks.unlock(queues)
+            if self._core.needs_locks:
+                # A queue on which a listener still runs keeps its lock until the broker lets it expire (ORD-03).
+                ended = self._core.consumption.listener_ended
+                pulled = [r for r in requests if isinstance(r, PullRequest)]
+                await self._core.locks.unlock([r.queue for r in pulled if await ended(r.process_queue, 0.0)])
 
     # --- winning ----------------------------------------------------------------------------------------------------
 
@@ -273,8 +276,8 @@ class Rebalancer:
             allowed = (allowed - pulled) | (set(await core.locks.lock(pulled)) if pulled else set())
             for queue in wanted.keys() - allowed:
                 log.info("%s is not ours yet: its lock was refused, another member still has it", queue)
-        elif self._has_company:  # a lock would say when the last owner is done
-            await core.clock.sleep(max(self._hand_over_until - core.clock.monotonic(), 0.0))
+        elif self._has_company and core.clock.monotonic() < self._hand_over_until:
+            await core.clock.sleep(self._hand_over_until - core.clock.monotonic())
         gate = asyncio.Semaphore(_MAX_LOOK_UPS)
         tried = sorted(allowed)
         won = await asyncio.gather(*(self._win(queue, wanted[queue], gate) for queue in tried))

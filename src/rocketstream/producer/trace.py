@@ -1,4 +1,4 @@
-"""The trace of sends: what was sent when and where, as messages of the trace topic.
+"""The trace of what was sent (or consumed) when and where, as messages of the trace topic.
 
 A trace must never slow or fail what it traces: records wait in a bounded queue, leave in groups, and are dropped with a
 warning where the trace topic cannot keep up. Everything here belongs to the I/O thread.
@@ -16,7 +16,7 @@ from rocketstream.errors import RocketStreamError
 from rocketstream.message import Message
 from rocketstream.producer.outgoing import Outgoing
 from rocketstream.wire.sysflag import TransactionType, transaction_type
-from rocketstream.wire.trace import PublishTrace, TracedMessageType
+from rocketstream.wire.trace import Trace, TracedMessageType
 
 log = logging.getLogger("rocketstream.producer")
 
@@ -44,7 +44,7 @@ class TraceDispatcher:
         self.dropped = 0
         self._clock = clock
         self._send = send
-        self._waiting: deque[PublishTrace] = deque()
+        self._waiting: deque[Trace] = deque()
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._warned = False
@@ -52,7 +52,7 @@ class TraceDispatcher:
     def __repr__(self) -> str:
         return f"<TraceDispatcher {self.topic}, {len(self._waiting)} waiting, {self.dropped} dropped>"
 
-    def record(self, trace: PublishTrace) -> None:
+    def record(self, trace: Trace) -> None:
         """Take a record; never blocks, never raises."""
         if len(self._waiting) >= MAX_WAITING:
             self._drop(1, "too many are waiting")
@@ -104,4 +104,4 @@ class TraceDispatcher:
         self.dropped += count
         if not self._warned:  # once: a trace that does not work would otherwise fill the log
             self._warned = True
-            log.warning("traces of sends to %r are dropped from now on: %s", self.topic, reason)
+            log.warning("traces for topic %r are dropped from now on: %s", self.topic, reason)

@@ -1,0 +1,129 @@
+"""Nothing is lost while members join, leave and die, and the broker with them (issue 5, "must show" 2).
+
+The rule under test: what a producer was told is stored is consumed at least once, whoever of the group lives at the
+time; and a member that leaves in order leaves no work that is done twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketstream import AdminClient, Producer
+from rocketstream.testing import RocketMQCluster
+from tests.faults.members import Group, SteadyProducer, wait_until
+
+QUEUES = 8
+MESSAGES = 200_000
+RATE = 8_000
+GRACEFUL_MESSAGES, GRACEFUL_RATE = 100_000, 5_000
+
+
+@pytest.fixture
+def producer(mortal_cluster: RocketMQCluster, unique_group: str):
+    with Producer(f"{unique_group}-p", mortal_cluster.name_server_address, send_timeout=10.0) as producer:
+        yield producer
+
+
+def consumed(group: Group, sender: SteadyProducer) -> bool:
+    return not sender.acknowledged - group.counts().keys()
+
+
+def missing(group: Group, sender: SteadyProducer) -> str:
+    left = sorted(sender.acknowledged - group.counts().keys())
+    return f"{len(left)} of {len(sender.acknowledged)} are missing, from {left[:5]} to {left[-5:]}"
+
+
+def uncommitted(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
+    """How far the committed offsets are from the ends of their queues."""
+    progress = [queue for queue in admin.consumer_progress(group).queues if queue.topic == topic]
+    assert len(progress) == QUEUES
+    return {queue.queue_id: queue.lag for queue in progress if queue.lag}
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_lost_when_members_and_brokers_die(
+    mortal_cluster: RocketMQCluster,
+    admin: AdminClient,
+    producer: Producer,
+    unique_topic: str,
+    unique_group: str,
+    tmp_path: Path,
+):
+    (broker,) = mortal_cluster.brokers
+    admin.create_topic(unique_topic, queues=QUEUES)
+    sender = SteadyProducer(producer, unique_topic, MESSAGES, RATE)
+    told = {"name_servers": mortal_cluster.name_server_address, "topic": unique_topic, "group": unique_group}
+    with Group(tmp_path, **told) as group:
+
+        def outage() -> None:
+            sender.up.clear()
+            broker.kill()
+            broker.start()
+            sender.up.set()
+
+        group.join(3)
+        sender.start()
+        for reached, happen in (
+            (10_000, [group.kill, group.join]),
+            (25_000, [group.join, group.leave]),
+            (40_000, [group.kill, group.join]),
+            (60_000, [outage]),
+            (80_000, [group.kill, group.join]),
+            (100_000, [group.leave, group.join]),
+            (120_000, [outage]),
+            # Not at once: a broker that has just started may read the last heartbeat of one that was killed after it
+            # has seen its connection end, and would then wait two minutes for the next.
+            (140_000, [group.kill, group.join]),
+            (160_000, [group.kill, group.join]),
+            (180_000, [group.leave]),
+        ):
+            sender.wait_for(reached)
+            for step in happen:
+                step()
+        sender.join(120.0)
+        assert not sender.is_alive()
+        assert sum(member.killed_at is not None for member in group.all) == 5
+        wait_until(lambda: consumed(group, sender), 150.0, lambda: missing(group, sender))
+        group.leave_all()
+        counts = group.counts()
+
+    assert len(sender.acknowledged) >= MESSAGES
+    again = sum(counts.values()) - len(counts)
+    print(f"{len(sender.acknowledged)} acknowledged, {len(sender.failed)} failed, {again} consumed again")
+    assert counts.keys() <= sender.acknowledged | sender.failed
+    assert uncommitted(admin, unique_group, unique_topic) == {}
+
+
+def test_members_that_leave_in_order_leave_next_to_nothing_to_do_again(
+    mortal_cluster: RocketMQCluster,
+    admin: AdminClient,
+    producer: Producer,
+    unique_topic: str,
+    unique_group: str,
+    tmp_path: Path,
+):
+    admin.create_topic(unique_topic, queues=QUEUES)
+    sender = SteadyProducer(producer, unique_topic, GRACEFUL_MESSAGES, GRACEFUL_RATE)
+    told = {"name_servers": mortal_cluster.name_server_address, "topic": unique_topic, "group": unique_group}
+    with Group(tmp_path, **told) as group:
+        group.join(5)
+        # Before the first message: who joins begins before the last owners have heard of it.
+        group.wait_until_shared(QUEUES)
+        sender.start()
+        for reached in (20_000, 40_000, 60_000, 80_000):
+            sender.wait_for(reached)
+            group.leave()
+        sender.join(60.0)
+        assert not sender.is_alive()
+        wait_until(lambda: consumed(group, sender), 60.0, lambda: missing(group, sender))
+        group.leave_all()
+        counts = group.counts()
+
+    assert sender.failed == set()
+    again = sum(counts.values()) - len(counts)
+    print(f"{again} of {len(counts)} consumed again")
+    assert counts.keys() == sender.acknowledged
+    assert again < len(counts) / 1000
+    assert uncommitted(admin, unique_group, unique_topic) == {}
