@@ -224,9 +224,7 @@ def test_subscriptions_can_change_while_it_runs(consume, heard, sender, topic, c
     heard.until_heard(b"b")
     consumer.unsubscribe(topic)
     eventually(lambda: {queue.topic for queue in consumer.assignment} == {other})
-    assert stored_offset(client, unique_group, client.queue(topic)) == 1, (
-        "stored when it was given up"
-    )
+    assert stored_offset(client, unique_group, client.queue(topic)) == 1, "stored when it was given up"
     send(sender, client.queue(topic), b"nobody's", tags="b")
     send(sender, client.queue(other), b"still")
     heard.until_heard(b"still")

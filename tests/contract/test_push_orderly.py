@@ -89,7 +89,6 @@ def test_suspend_holds_its_queue_and_no_other(consume, sender, orders, client):
     assert heard.bodies.count(b"other") == 1
 
 
-@pytest.mark.behaviour("ORD-11")
 def test_what_fails_too_often_is_sent_away_and_its_queue_goes_on(consume, sender, topic, client, admin, unique_group):
     def answer(messages, context):
         context.suspend_current_queue_time = 0.01
@@ -132,7 +131,7 @@ def test_without_auto_commit_the_listener_says_when(consume, sender, topic, clie
 
     def answer(messages, context):
         context.auto_commit = False
-        context.suspend_current_queue_time = 0.01
+        context.suspend_current_queue_time = 0.3
         times[messages[0].body] += 1
         said.append(script[messages[0].body, times[messages[0].body]])
         return said[-1]
@@ -142,6 +141,9 @@ def test_without_auto_commit_the_listener_says_when(consume, sender, topic, clie
     send(sender, client.queue(topic), b"0", b"1", b"2", b"3", b"4")
     heard.until(len(script))
     assert heard.bodies == [b"0", b"1", b"2", b"0", b"1", b"2", b"3", b"4", b"4"]
+    times_ms = [delivery.at_ms for delivery in heard.deliveries]
+    for answered in (2, 7):
+        assert times_ms[answered + 1] - times_ms[answered] >= 290, "a pause after ROLLBACK and after SUSPEND"
     consumer.shutdown()
     assert said == list(script.values())
     assert committed(admin, unique_group, topic) == {0: 3}, "what only counts is not committed"
@@ -150,7 +152,6 @@ def test_without_auto_commit_the_listener_says_when(consume, sender, topic, clie
     assert rest.until(2) == [b"3", b"4"]
 
 
-@pytest.mark.behaviour("REB-07")
 def test_locks_are_held_at_the_broker_and_given_back(consume, sender, orders, client, unique_group):
     queues = [client.queue(orders, n) for n in range(QUEUES)]
     first, second = Heard(success), Heard(success)

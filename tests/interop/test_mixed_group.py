@@ -198,7 +198,7 @@ class SharedGroup:
         assert again < self._sent / 10, "who takes a queue over goes on where its last owner was"
 
 
-@pytest.mark.behaviour("REB-03", "REB-04")
+@pytest.mark.behaviour("REB-04")
 def test_java_and_python_members_share_and_hand_over(
     rooms: RocketMQCluster, java: JavaPeer, unique_topic: str, unique_group: str
 ):

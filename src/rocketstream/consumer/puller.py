@@ -56,6 +56,7 @@ class Puller:
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._settings = core.consumer
+        self._now = core.clock.monotonic
         self.targets = PullTargets(core.instance, core.consumer.connect_broker_by_user)
         self._counters = FlowCounters()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,7 +68,7 @@ class Puller:
         core = self._core
         pq = request.process_queue
         # PULL-03: before anything else, so that a queue that waits is not taken for one that was forgotten.
-        pq.last_pull_at = core.clock.monotonic()
+        pq.last_pull_at = self._now()
         request.pulling_since = None
         step = next_step(
             pq,
@@ -182,7 +183,7 @@ class Puller:
         fields["sysFlag"] = str(flags)
         fields["commitOffset"] = str(commit_offset)
         # PULL-03 again: the pull that follows an answer at once has not come through `pull`.
-        request.pulling_since = request.process_queue.last_pull_at = core.clock.monotonic()
+        request.pulling_since = request.process_queue.last_pull_at = self._now()
         command = make_request(pull_code(flags), fields)
         remoting, timeout = core.instance.remoting, self._settings.pull_timeout
         answered = partial(self._answered, request, sub, address)
@@ -246,7 +247,7 @@ class Puller:
 
     def _elapsed_ms(self, request: PullRequest) -> int:
         since = request.pulling_since
-        return 0 if since is None else round((self._core.clock.monotonic() - since) * 1000)
+        return 0 if since is None else round((self._now() - since) * 1000)
 
     def _far_from_limits(self, request: PullRequest, asked: int) -> bool:
         """Whether the next pull is certain to be allowed, whatever is in this answer."""

@@ -135,13 +135,13 @@ class Rebalancer:
             client_side(strategy, core.group, core.client_id, queues, members, core.hook_threads)
         )
 
-    async def _unless_ended(self, users_code: Awaitable[T]) -> T:
-        """A user's code may take for ever; the end of the consumer does not wait for it."""
-        result = asyncio.ensure_future(users_code)
+    async def _unless_ended(self, work: Awaitable[T]) -> T:
+        """A user's code may take for ever; the end of the consumer does not wait for it, nor for a pause."""
+        result = asyncio.ensure_future(work)
         try:
             await asyncio.wait((result, self._ended), return_when=asyncio.FIRST_COMPLETED)
             if not result.done():
-                raise ClientStateError(f"{self._core.what} ended before a function of its user's had answered")
+                raise ClientStateError(f"{self._core.what} ended before its queues were shared out")
             return result.result()
         finally:
             result.cancel()
@@ -277,7 +277,7 @@ class Rebalancer:
             for queue in wanted.keys() - allowed:
                 log.info("%s is not ours yet: its lock was refused, another member still has it", queue)
         elif self._has_company and core.clock.monotonic() < self._hand_over_until:
-            await core.clock.sleep(self._hand_over_until - core.clock.monotonic())
+            await self._unless_ended(core.clock.sleep(self._hand_over_until - core.clock.monotonic()))
         gate = asyncio.Semaphore(_MAX_LOOK_UPS)
         tried = sorted(allowed)
         won = await asyncio.gather(*(self._win(queue, wanted[queue], gate) for queue in tried))
