@@ -366,7 +366,7 @@ def make_core(
         instances=instances or ClientInstances(clock),
     )
     for topic, expression in ({TOPIC: "*"} if topics is None else topics).items():
-        core.set_subscription(topic, expression)
+        core.subscribing.before_start(topic, expression)
     if listener is None:
         listener = Heard(OrderlyResult.SUCCESS if consumer.orderly else ConsumeResult.SUCCESS)
     core.listener = make_listener(listener, {}, orderly=consumer.orderly)

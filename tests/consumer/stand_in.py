@@ -15,6 +15,7 @@ from rocketstream.consumer.orderly import OrderlyConsumption
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.consumer.stats import ConsumeStats
+from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.errors import BrokerNotFoundError
 from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.wire.codes import MessageModel
@@ -30,6 +31,7 @@ class StandInCore:
         self.clock = clock
         self.consumer = ConsumerSettings(group="g", **settings)
         self.group = "g"
+        self.names = TopicNames("g", None, ())
         self.is_running = True
         self.needs_locks = self.consumer.orderly and self.consumer.model is MessageModel.CLUSTERING
         self.stats = ConsumeStats("g")
@@ -62,9 +64,6 @@ class StandInCore:
 
     def process_queues(self) -> list[ProcessQueue]:
         return self.queues
-
-    def shown_queue(self, queue: MessageQueue) -> MessageQueue:
-        return queue
 
     async def send_back(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> None:
         self.returned.append((message.queue_offset, queue, delay_level))

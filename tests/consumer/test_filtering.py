@@ -69,7 +69,7 @@ async def test_what_a_waiting_pull_brings_is_filtered_by_what_is_subscribed_now(
     heard = Heard()
     core = await started(heard, topics={"t": "old"})
     await a.until_held()
-    await core.subscribe("t", "new")
+    await core.subscribing.subscribe("t", "new")
     a.store("x", tags="new")
     await heard.until(1)
     assert heard.bodies == [b"x"]

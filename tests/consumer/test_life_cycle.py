@@ -81,7 +81,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_and_can_be_repeated(name
 async def test_a_consumer_that_is_not_ready_opens_nothing(name_server, instances, clock, a):
     core = make_core(name_server.address, instances=instances, topics={})
     await fails(core, ConfigurationError, "subscriptions={}: call subscribe(topic) before the start")
-    core.set_subscription("t", "*")
+    core.subscribing.before_start("t", "*")
     listener, core.listener = core.listener, None
     await fails(
         core, ConfigurationError, "listener=None: give one to the consumer, or call set_listener before the start"
@@ -96,7 +96,7 @@ async def test_a_failed_start_does_not_make_an_empty_consumer_look_ready(name_se
     core = make_core(name_server.address, instances=instances, topics={"nowhere": "*"})
     with pytest.raises(TopicRouteNotFoundError):
         await core.start()
-    await core.unsubscribe("nowhere")
+    await core.subscribing.unsubscribe("nowhere")
     await fails(core, ConfigurationError, "subscriptions={}: call subscribe(topic) before the start")
 
 

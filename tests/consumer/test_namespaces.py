@@ -66,10 +66,10 @@ async def test_names_are_stripped_on_the_way_in(started, routes, a):
     assert {seen[0] for seen in hook.seen} == {"g"}
     assert {seen[2] for seen in hook.seen} == {"ns"}
     shown = a.queue(0, "t")
-    assert await core.assignment() == (shown,)
-    assert {queue.queue.topic for queue in (await core.status()).queues} == {"t", "%RETRY%g"}
+    assert await core.overview.assignment() == (shown,)
+    assert {queue.queue.topic for queue in (await core.overview.status()).queues} == {"t", "%RETRY%g"}
     assert ("t", frozenset({shown}), frozenset({shown})) in told
-    assert (await core.status()).group == "g"
+    assert (await core.overview.status()).group == "g"
 
 
 async def test_a_retried_message_without_its_origin_is_stripped_too(started, routes, a):
@@ -96,13 +96,13 @@ async def test_what_is_wrapped_already_is_not_wrapped_twice(started, routes):
 async def test_subscriptions_of_a_running_consumer_are_wrapped_too(started, routes, name_server, clock, a):
     name_server.set_route("ns%u", {"a": {0: a.address}}, queues=1)
     core = await started(namespace="ns")
-    await core.subscribe("u", "*")
+    await core.subscribing.subscribe("u", "*")
     assert "ns%u" in core.subscriptions
     await clock.advance(1.0)
     await eventually(lambda: a.queue(0, "ns%u") in core.rebalancer.assigned)
-    assert a.queue(0, "u") in await core.assignment()
-    await core.unsubscribe("u")
+    assert a.queue(0, "u") in await core.overview.assignment()
+    await core.subscribing.unsubscribe("u")
     await clock.advance(1.0)
     await eventually(lambda: a.queue(0, "ns%u") not in core.rebalancer.assigned)
     core.rebalancer.problems["ns%t"] = "why"
-    assert (await core.status()).problems == {"t": "why"}
+    assert (await core.overview.status()).problems == {"t": "why"}

@@ -12,6 +12,7 @@ import pytest
 from rocketstream.clock import ManualClock
 from rocketstream.consumer.hooks import ConsumeHook, ConsumeHookContext
 from rocketstream.consumer.results import ConsumeResult, OrderlyResult
+from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from tests.consumer.stand_in import QUEUE, Answers, OrderlyConsumer
 from tests.scripted import eventually
@@ -318,7 +319,7 @@ async def test_a_round_that_fails_unexpectedly_comes_again(consumer, clock, monk
     one = consumer(Answers(SUCCESS))
     pq = one.won()
     with monkeypatch.context() as patch:
-        patch.setattr(one.core, "shown_queue", lambda queue: 1 // 0)
+        patch.setattr(TopicNames, "shown_queue", lambda names, queue: 1 // 0)
         one.pull(pq, 0, 1)
         await eventually(lambda: clock.pending == [1.0])
     assert "ZeroDivisionError" in caplog.text

@@ -67,7 +67,7 @@ async def test_found_messages_are_consumed_and_the_next_pop_is_sent_at_once(a, s
     assert {message.properties["POP_CK"] for message in heard.messages} == {
         f"5 {POP_TIME} 60000 3 0 a 0 {offset}" for offset in (5, 6)
     }
-    (status,) = [one for one in core.queue_statuses() if one.popped]
+    (status,) = [one for one in core.overview.queues() if one.popped]
     assert (status.queue, status.waits_for) == (ALL_QUEUES, None)
 
 

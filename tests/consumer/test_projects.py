@@ -68,7 +68,7 @@ async def test_topics_lose_the_project_of_the_machine(a, started, project):
     assert [message.topic for message in heard.messages] == ["t"]
     assert [context.queue for context in heard.contexts] == [MessageQueue("t", "a", 0)]
     assert a.pulls_of(topic=PROJECTED), "brokers know it by its whole name"
-    assert await core.assignment() == (MessageQueue("t", "a", 0),)
+    assert await core.overview.assignment() == (MessageQueue("t", "a", 0),)
 
 
 @pytest.mark.behaviour("RES-05")

@@ -90,7 +90,7 @@ async def test_queues_of_topics_that_are_not_subscribed_any_more_are_dropped(sta
     await heard.until(1)
     request = request_of(core, a.queue(topic="u"))
     await eventually(lambda: not request.process_queue.count)
-    await core.unsubscribe("u")
+    await core.subscribing.unsubscribe("u")
     assert "u" not in subscriptions(a.heartbeats[-1])
     assert await core.rebalance()
     assert request.process_queue.dropped
@@ -104,23 +104,23 @@ async def test_the_problems_of_a_topic_end_with_its_subscription(started, u, a, 
     core = await started(topics={"t": "*", "u": "*"})
     b.plan(RequestCode.GET_CONSUMER_LIST_BY_GROUP, (ResponseCode.SYSTEM_ERROR, "no"))
     await core.rebalance()
-    assert list((await core.status()).problems) == ["u"]
-    await core.unsubscribe("u")
+    assert list((await core.overview.status()).problems) == ["u"]
+    await core.subscribing.unsubscribe("u")
     await core.rebalance()
-    assert (await core.status()).problems == {}
+    assert (await core.overview.status()).problems == {}
 
 
 async def test_to_end_a_subscription_that_is_not_there_is_nothing(started, a):
     core = await started()
     beats = len(a.heartbeats)
-    await core.unsubscribe("nothing")
+    await core.subscribing.unsubscribe("nothing")
     assert len(a.heartbeats) == beats
 
 
 async def test_a_topic_subscribed_later_is_told_and_consumed(started, u, a, clock):
     heard = Heard()
     core = await started(heard)
-    await core.subscribe("u", "x || y")
+    await core.subscribing.subscribe("u", "x || y")
     assert subscriptions(a.heartbeats[-1])["u"].tags_set == {"x", "y"}
     await clock.advance(1.0)
     await a.until_held(topic="u")
@@ -133,7 +133,7 @@ async def test_a_topic_subscribed_later_is_told_and_consumed(started, u, a, cloc
 async def test_a_new_expression_is_a_new_version(started, a):
     core = await started()
     old = core.subscriptions["t"]
-    await core.subscribe("t", "x")
+    await core.subscribing.subscribe("t", "x")
     told = subscriptions(a.heartbeats[-1])["t"]
     assert (told.sub_string, told.tags_set) == ("x", {"x"})
     assert told.sub_version > old.sub_version
@@ -150,7 +150,7 @@ async def test_a_subscription_that_cannot_be_leaves_the_consumer_as_it_was(start
     before, beats = dict(core.subscriptions), len(a.heartbeats)
     a.plan(RequestCode.CHECK_CLIENT_CONFIG, (ResponseCode.SUBSCRIPTION_PARSE_FAILED, "wrong"))
     with pytest.raises(error):
-        await core.subscribe(topic, expression)
+        await core.subscribing.subscribe(topic, expression)
     assert core.subscriptions == before
     assert len(a.heartbeats) == beats
     a.store("still here")
@@ -324,7 +324,7 @@ async def test_a_new_expression_outdoes_a_version_that_is_being_told(started, a)
     changing = asyncio.ensure_future(core.queues_changed("t", 1))
     await eventually(lambda: a.count(RequestCode.HEART_BEAT) > len(a.heartbeats))
     announced = core.heartbeat().subscription_data_set
-    await core.subscribe("t", "x")
+    await core.subscribing.subscribe("t", "x")
     told.set()
     await changing
     assert core.subscriptions["t"].sub_string == "x"

@@ -98,11 +98,11 @@ async def test_a_strategy_that_raises_is_logged_and_changes_nothing(started, fou
     assert "group g: the queues of topic 't' stay as they are: " in caplog.text
     text = str(wrong) if isinstance(wrong, Exception) else "gave queues that the topic does not have"
     assert text in caplog.text
-    assert text in (await core.status()).problems["t"]
+    assert text in (await core.overview.status()).problems["t"]
     own.answer = [a.queue(2)]
     assert await core.rebalance()
     assert ids(core) == [2]
-    assert (await core.status()).problems == {}
+    assert (await core.overview.status()).problems == {}
 
 
 async def test_a_broker_that_does_not_list_us_changes_nothing_and_gets_a_heartbeat(started, four, a, clock):
@@ -111,7 +111,7 @@ async def test_a_broker_that_does_not_list_us_changes_nothing_and_gets_a_heartbe
     assert not await core.rebalance()
     assert ids(core) == [0, 1, 2, 3]
     assert not any(request.process_queue.dropped for request in core.rebalancer.requests.values())
-    problem = (await core.status()).problems["t"]
+    problem = (await core.overview.status()).problems["t"]
     assert problem == "the broker does not list this client among the members of group g"
     await eventually(lambda: len(a.heartbeats) == 1)
     assert await core.rebalance()
@@ -148,7 +148,7 @@ async def test_a_retry_topic_that_fails_is_not_logged(started, name_server, a, b
 async def test_a_retry_topic_that_does_not_exist_yet_is_no_reason_to_hurry(started, caplog):
     core = await started()
     assert await core.rebalance()
-    assert (await core.status()).problems == {}
+    assert (await core.overview.status()).problems == {}
     assert RETRY not in caplog.text
 
 

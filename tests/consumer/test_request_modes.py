@@ -64,7 +64,7 @@ async def test_the_mode_of_a_queue_chooses_its_path(a, started, orderly):
     assert {pop.fields["queueId"] for pop in a.pops} == {"-1"}
     assert {pull.fields["queueId"] for pull in a.pulls} == {"0"}
     assert {queue for body in a.lock_requests for queue in body.mq_set} == ({pulled} if orderly else set())
-    assert [one.popped for one in core.queue_statuses()] == [True, False]
+    assert [one.popped for one in core.overview.queues()] == [True, False]
 
 
 # --- REB-11: the client asks for it -----------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ async def test_it_goes_with_the_subscription(a, started, retried):
     core = await started()
     await rebalanced(core)
     assert {queue.topic for queue in core.rebalancer.requests} == {TOPIC, RETRY_OF_POPS}
-    await core.unsubscribe(TOPIC)
+    await core.subscribing.unsubscribe(TOPIC)
     await rebalanced(core)
     assert RETRY_OF_POPS not in core.subscriptions
     assert {queue.topic for queue in core.rebalancer.requests} == set()

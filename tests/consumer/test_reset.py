@@ -75,7 +75,7 @@ async def test_nothing_is_pulled_meanwhile_from_other_queues_either(started, clo
     await eventually(lambda: request_of(core, a.queue(1)).waiting is not None)
     await clock.advance(9.0)
     assert len(a.pulls_of(1)) == 1
-    (_, other) = (await core.status()).queues
+    (_, other) = (await core.overview.status()).queues
     assert other.waits_for == "the consumer is suspended"
     await clock.advance(1.0)
     await a.until_pulled(2, 1)

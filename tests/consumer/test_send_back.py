@@ -12,6 +12,7 @@ from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.consumer.send_back import RetryCopy, SendBack, retry_copy, send_back_header
 from rocketstream.consumer.settings import ConsumerSettings
+from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.errors import SendFailedError
 from rocketstream.message import MessageHeader, MessageQueue, ReceivedMessage
 from rocketstream.wire.codes import RequestCode, ResponseCode
@@ -75,7 +76,8 @@ async def instance(broker: ScriptedBroker) -> AsyncIterator[ClientInstance]:
 @pytest.fixture
 def make(instance: ClientInstance, inner: Inner):
     def make(group: str = "g", namespace: str | None = None, **settings: Any) -> SendBack:
-        return SendBack(instance, ConsumerSettings(group="g", **settings), group, namespace, inner)
+        names = TopicNames(group, namespace, ())
+        return SendBack(instance, ConsumerSettings(group="g", **settings), group, names, inner)
 
     return make
 

@@ -168,7 +168,7 @@ async def test_one_leaves_and_the_other_goes_on(two, a):
 async def test_one_pass_asks_for_every_consumer_and_every_topic(two, name_server, clock, a):
     name_server.set_route("more", {"a": {0: a.address}}, queues=1)
     one, *_ = two
-    one.set_subscription("more", "*")
+    one.subscribing.before_start("more", "*")
     await clock.advance(20.0)
     await eventually(lambda: a.queue(0, "more") in one.rebalancer.assigned)
     await eventually(lambda: len(a.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) == 5)
@@ -208,9 +208,9 @@ async def test_a_notification_that_is_lost_costs_20_seconds(started, a, clock, n
 async def test_a_subscription_that_changes_is_a_reason_to_rebalance_at_once(started, a, name_server, clock):
     name_server.set_route("u", {"a": {0: a.address}}, queues=1)
     core = await started()
-    await core.subscribe("u", "*")
+    await core.subscribing.subscribe("u", "*")
     await at_once(clock, lambda: a.queue(0, "u") in core.rebalancer.assigned)
-    await core.unsubscribe("t")
+    await core.subscribing.unsubscribe("t")
     assert a.queue() in core.rebalancer.assigned
     await clock.advance(0.9)
     assert a.queue() in core.rebalancer.assigned, "but not twice within a second"

@@ -106,19 +106,19 @@ def test_a_dropped_queue_says_so_before_all_else(request_):
 
 async def test_the_status_of_a_consumer_in_its_life(name_server, clock, a):
     core = make_core(name_server.address, clock)
-    fresh = await core.status()
+    fresh = await core.overview.status()
     assert (fresh.group, fresh.state, fresh.paused) == ("g", "CREATE_JUST", False)
     assert (fresh.queues, fresh.threads, fresh.problems, fresh.lag) == ((), 0, {}, 0)
-    assert await core.assignment() == ()
+    assert await core.overview.assignment() == ()
     await core.start()
-    running = await core.status()
+    running = await core.overview.status()
     assert (running.client_id, running.state, running.threads) == (core.client_id, "RUNNING", 20)
     (queue,) = running.queues
     assert (queue.queue, queue.next_offset, queue.stored_offset, queue.lag) == (QUEUE, 0, -1, 0)
     assert queue.waits_for is None
-    assert await core.assignment() == (QUEUE,)
+    assert await core.overview.assignment() == (QUEUE,)
     await core.shutdown(1.0)
-    ended = await core.status()
+    ended = await core.overview.status()
     assert (ended.state, ended.queues) == ("SHUTDOWN_ALREADY", ())
 
 
@@ -151,7 +151,7 @@ async def test_the_watchdog_says_which_listener_holds_a_queue_up(started, clock,
     (said,) = await watched(clock, caplog)
     assert "has not moved for 30 s though 2 messages wait (stored offset -1, 2 cached)" in said
     assert said.endswith("the listener has had message 0 for 40 s")
-    (queue,) = (await core.status()).queues
+    (queue,) = (await core.overview.status()).queues
     assert queue.waits_for == "the listener has had message 0 for 40 s"
     listener.go_on.set()
 
@@ -179,7 +179,7 @@ async def test_the_watchdog_says_that_a_consumer_is_suspended(started, clock, a,
     (said,) = await watched(clock, caplog)
     assert "though 1 messages wait" in said
     assert said.endswith(": the consumer is suspended")
-    assert (await core.status()).paused
+    assert (await core.overview.status()).paused
     await core.set_paused(False)
     await heard.until(2)
 
@@ -190,7 +190,7 @@ async def test_the_watchdog_says_that_a_broker_is_unreachable(started, clock, a,
     request_of(core, QUEUE).broker_max = 5
     await a.stop()
     await eventually(lambda: request_of(core, QUEUE).waiting is not None)
-    (queue,) = (await core.status()).queues
+    (queue,) = (await core.overview.status()).queues
     assert a.address in queue.waits_for
     assert queue.lag == 5
     caplog.clear()
@@ -218,14 +218,14 @@ async def test_a_queue_that_is_about_to_be_taken_anew_says_so(started, a):
     await a.until_held()
     a.answer(illegal(7))
     await eventually(lambda: request_of(core, QUEUE).process_queue.dropped)
-    (queue,) = (await core.status()).queues
+    (queue,) = (await core.overview.status()).queues
     assert queue.dropped
     assert queue.waits_for == "it was dropped and is about to be taken anew or given away"
-    assert await core.assignment() == ()
+    assert await core.overview.assignment() == ()
 
 
 async def test_the_retry_topics_queues_are_in_the_status_but_not_in_the_assignment(started, name_server, a):
     name_server.set_route(RETRY, {"a": {0: a.address}}, queues=1)
     core = await started()
-    assert [queue.queue.topic for queue in (await core.status()).queues] == [RETRY, "t"]
-    assert await core.assignment() == (QUEUE,)
+    assert [queue.queue.topic for queue in (await core.overview.status()).queues] == [RETRY, "t"]
+    assert await core.overview.assignment() == (QUEUE,)

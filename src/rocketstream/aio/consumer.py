@@ -97,11 +97,11 @@ class PushConsumer(ConsumerFace):
         """Subscribe to a topic, before or after the start; a second time replaces the expression."""
         check_topic(topic)
         subscription_to(topic, expression, 0)
-        await self._await(self._core.subscribe(topic, expression))
+        await self._await(self._core.subscribing.subscribe(topic, expression))
 
     async def unsubscribe(self, topic: str) -> None:
         """End a subscription."""
-        await self._await(self._core.unsubscribe(topic))
+        await self._await(self._core.subscribing.unsubscribe(topic))
 
     async def suspend(self) -> None:
         """Pull nothing for now; what was pulled already is consumed."""
@@ -114,11 +114,11 @@ class PushConsumer(ConsumerFace):
     @property
     def assignment(self) -> Awaitable[tuple[MessageQueue, ...]]:
         """The queues that this consumer has now: `await consumer.assignment`."""
-        return self._await(self._core.assignment())
+        return self._await(self._core.overview.assignment())
 
     async def status(self) -> ConsumerStatus:
         """Per queue: offsets, what is cached, lag, lock, the last pull, and why it waits if it does."""
-        return await self._await(self._core.status())
+        return await self._await(self._core.overview.status())
 
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         # Begun at once, so that asking for `assignment` without awaiting it leaves no coroutine behind.

@@ -69,6 +69,11 @@ class ClientCore:
         return self._instance
 
     @property
+    def has_instance(self) -> bool:
+        """Whether it lives on an instance now."""
+        return self._instance is not None
+
+    @property
     def clock(self) -> Clock:
         """The instance's clock."""
         return self.instance.clock

@@ -75,6 +75,16 @@ def check_wrapped_topic(namespace: str, topic: str) -> None:
         )
 
 
+def check_wrapped_group(namespace: str | None, group: str) -> None:
+    """Refuse a namespace that is no name, or with which a group becomes too long."""
+    check_namespace(namespace)
+    wrapped = with_namespace(namespace, group)
+    if len(wrapped) > MAX_GROUP_LENGTH:
+        raise ConfigurationError(
+            f"group={group!r} has {len(wrapped)} characters with its namespace: at most {MAX_GROUP_LENGTH} are allowed"
+        )
+
+
 def check_sendable(topic: str) -> None:
     """Refuse a topic to which only brokers may write."""
     if topic in UNSENDABLE_TOPICS:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketstream.cluster.name_servers import configured_name_servers
+from rocketstream.cluster.names import check_topic
 from rocketstream.errors import ConfigurationError
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.settings import RemotingSettings
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Own = TypeVar("Own", bound="DataclassInstance")
 
 _INTERVALS = ("poll_name_server_interval", "heartbeat_interval", "persist_offset_interval", "api_timeout")
 
@@ -62,3 +69,43 @@ class ClientSettings:
             raise ConfigurationError(f"rpc_hooks={hooks!r} must be a list of RpcHook")
         others["rpc_hooks"] = tuple(hooks)
         return cls(name_servers=configured_name_servers(name_servers), **others)  # type: ignore[arg-type]
+
+
+def make_settings(
+    own: type[Own],
+    whose: str,
+    of_client: Sequence[str],
+    others: dict[str, Any],
+    *,
+    group: str,
+    name_servers: str | Sequence[str] | None,
+    credentials: Credentials | None,
+    tls: bool | ssl.SSLContext,
+    rpc_hooks: Sequence[RpcHook],
+) -> tuple[ClientSettings, Own]:
+    """Sort what a user passed into the settings of the client, those named `of_client`, and of what it is a client for.
+
+    What is neither is refused.
+    """
+    known = {one.name for one in fields(own)}
+    client = {name: others.pop(name) for name in of_client if name in others}
+    unknown = sorted(set(others) - known)
+    if unknown:
+        told = ", ".join(sorted({*known, *of_client} - {"group"}))
+        raise ConfigurationError(f"unknown settings {', '.join(unknown)}; {whose} knows {told}")
+    settings = own(group=group, **others)  # type: ignore[call-arg]
+    remoting = RemotingSettings(tls=tls)
+    return (
+        ClientSettings.make(name_servers, credentials=credentials, rpc_hooks=rpc_hooks, remoting=remoting, **client),
+        settings,
+    )
+
+
+def check_trace(trace: object) -> None:
+    """Refuse a `trace` that is neither a switch nor the name of a topic."""
+    if isinstance(trace, bool):
+        return
+    try:
+        check_topic(trace if isinstance(trace, str) else "")
+    except ConfigurationError:
+        raise ConfigurationError(f"trace={trace!r} must be True, False or the name of a topic") from None

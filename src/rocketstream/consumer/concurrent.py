@@ -115,7 +115,7 @@ class ConcurrentConsumption:
         pq, messages = work
         if pq.dropped:  # CON-03
             return
-        context = ConsumeContext(self._core.shown_queue(pq.queue))
+        context = ConsumeContext(self._core.names.shown_queue(pq.queue))
         began = self._begin(context, messages)
         result, error = None, None
         try:
@@ -128,7 +128,7 @@ class ConcurrentConsumption:
         pq, messages = work
         if pq.dropped:
             return
-        context = ConsumeContext(self._core.shown_queue(pq.queue))
+        context = ConsumeContext(self._core.names.shown_queue(pq.queue))
         began = self._begin(context, messages)
         result, error = None, None
         try:

@@ -1,36 +1,34 @@
-"""The push consumer on the I/O thread: its life, its subscriptions, and the parts that do the work.
+"""The push consumer on the I/O thread: its life, and the parts that do the work.
 
 The rule of this file: it puts the parts together and decides nothing about messages. Its life is START; pulling is
 `puller`, sharing out queues `rebalancer`, running listeners `concurrent` and `orderly`, offsets `broker_offsets` and
-`local_offsets`.
+`local_offsets`, subscriptions `subscribing`, what it tells people `overview`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rocketstream.cluster.client import ClientCore, ClientState
-from rocketstream.cluster.names import retry_topic, with_namespace, without_namespace
-from rocketstream.cluster.projects import project_of, with_project, without_project
+from rocketstream.cluster.names import retry_topic, with_namespace
+from rocketstream.cluster.projects import project_of
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.cluster.timers import PeriodicTask
 from rocketstream.consumer.assignment import Assignment
 from rocketstream.consumer.broker_offsets import BrokerOffsets, QueueOffsets
-from rocketstream.consumer.checks import check_filters, group_subscriptions
 from rocketstream.consumer.concurrent import ConcurrentConsumption
-from rocketstream.consumer.expressions import Sql, Tag, subscription_to
 from rocketstream.consumer.flow_control import FlowLimits
 from rocketstream.consumer.listener import Listener
 from rocketstream.consumer.local_offsets import LocalFileOffsets
 from rocketstream.consumer.offset_store import OffsetStore
 from rocketstream.consumer.orderly import OrderlyConsumption
+from rocketstream.consumer.overview import WATCH_INTERVAL, Overview
 from rocketstream.consumer.pop_consumption import PopConcurrentConsumption, PopOrderlyConsumption
 from rocketstream.consumer.pop_request import PopRequest, Request
 from rocketstream.consumer.popper import Popper
@@ -41,29 +39,23 @@ from rocketstream.consumer.puller import Puller
 from rocketstream.consumer.queue_locks import QueueLocks
 from rocketstream.consumer.rebalancer import Rebalancer
 from rocketstream.consumer.request_modes import RequestModes
+from rocketstream.consumer.resetting import OffsetResets
 from rocketstream.consumer.send_back import SendBack
 from rocketstream.consumer.services import ConsumerServices, consumer_services
 from rocketstream.consumer.settings import ConsumerSettings, check_ready
 from rocketstream.consumer.stats import SAMPLE_INTERVAL, ConsumeStats
-from rocketstream.consumer.status import ConsumerStatus, QueueStatus, pop_status, queue_status
-from rocketstream.consumer.trace import TraceHook
-from rocketstream.consumer.watchdog import Watchdog, differences
-from rocketstream.errors import ClientStateError, RocketStreamError
-from rocketstream.message import Message, MessageQueue, ReceivedMessage
-from rocketstream.producer.receipt import SendReceipt
-from rocketstream.producer.trace import TraceDispatcher
-from rocketstream.property_names import PropertyName
+from rocketstream.consumer.subscribing import Subscribing
+from rocketstream.consumer.topic_names import TopicNames
+from rocketstream.consumer.trace import ConsumeTrace
+from rocketstream.errors import ClientStateError
+from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.wire.bodies.heartbeat import ConsumerData
 from rocketstream.wire.bodies.subscription import SubscriptionData
 from rocketstream.wire.codes import ConsumeType, MessageModel
-from rocketstream.wire.trace import TRACE_TOPIC
 
 log = logging.getLogger("rocketstream.consumer")
 
 LOCK_FIRST, LOCK_INTERVAL = 1.0, 20.0  # ORD-01
-WATCH_INTERVAL = 10.0
-RESET_PAUSE = 10.0  # OFF-05
-_TRACE_TIMEOUT = 5.0
 _MIB = 1024 * 1024
 
 
@@ -93,16 +85,15 @@ class ConsumerCore(ClientCore):
         """The group as brokers know it."""
         self.subscriptions: dict[str, SubscriptionData] = {}
         """By the topic's name as brokers know it."""
-        self._announced: dict[str, SubscriptionData] = {}
-        """New versions of some of them, which the brokers are being told of."""
+        self.subscribing = Subscribing(self)
         self.listener: Listener | None = None
         self.listener_loop: asyncio.AbstractEventLoop | None = None
         self.paused = False
         """Whether pulling is suspended, by the user or by a reset that is under way."""
         self._suspended = False
-        self._resets = 0
-        self.project: str | None = None
-        """The project that this machine belongs to, if the name servers know one (RES-05)."""
+        self.names = TopicNames(self.group, consumer.namespace, self.subscriptions)
+        self.resets = OffsetResets(self)
+        self.overview = Overview(self)
         self.stats = ConsumeStats(consumer.group)
         self.hook_threads = ThreadPoolExecutor(2, thread_name_prefix="rocketstream-consume-hook")
         self.leaving: set[PullRequest] = set()
@@ -115,10 +106,9 @@ class ConsumerCore(ClientCore):
         )
         self._to_begin: list[Request] = []
         self._popper: Popper | None = None
-        self._trace: tuple[TraceHook, TraceDispatcher] | None = None
+        self._trace: ConsumeTrace | None = None
         self._periodic: list[PeriodicTask] = []
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._watchdog = Watchdog(consumer.group)
 
     # --- what the parts ask -----------------------------------------------------------------------------------------
 
@@ -131,11 +121,6 @@ class ConsumerCore(ClientCore):
     def is_alive(self) -> bool:
         """Whether it runs, or is about to."""
         return self.state is ClientState.RUNNING or self.state is ClientState.START_FAILED
-
-    @property
-    def renames_topics(self) -> bool:
-        """Whether the topics of messages have to be shown under another name."""
-        return bool(self.consumer.namespace or self.project)
 
     @property
     def pull_service(self) -> PullService:
@@ -160,39 +145,13 @@ class ConsumerCore(ClientCore):
             self._popper = Popper(self, kind(self, self.listener, self.listener_loop))
         return self._popper
 
-    def shown_topic(self, topic: str) -> str:
-        """A topic as its user knows it (START-13, RES-05)."""
-        return without_project(self.project, without_namespace(self.consumer.namespace, topic))
-
-    def real_topic(self, shown: str) -> str:
-        """The topic, as brokers know it, that a message was received from."""
-        topic = with_namespace(self.consumer.namespace, shown)
-        projected = with_project(self.project, topic)
-        return projected if projected in self.subscriptions else topic
-
-    def shown_queue(self, queue: MessageQueue) -> MessageQueue:
-        """A queue as its user knows it."""
-        return queue._replace(topic=self.shown_topic(queue.topic)) if self.renames_topics else queue
-
-    def restore_topics(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Show retried messages under the topic they were sent to (CON-04), and every topic without its namespace."""
-        retry = retry_topic(self.group)
-        popped = f"{retry}_"
-        for message in messages:
-            topic = message.topic
-            if topic == retry:
-                topic = message.properties.get(PropertyName.RETRY_TOPIC) or topic
-            elif topic.startswith(popped):
-                topic = topic[len(popped) :]
-            message.topic = self.shown_topic(topic)
-
     async def send_back(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> None:
         """Give a failed message back to the brokers, or raise (CON-09, CON-10)."""
         await self._send_back.send_back(message, queue, delay_level)
 
     def heartbeat_soon(self) -> None:
         """A broker does not know us (any more)."""
-        self._spawn(self.instance.heartbeat())
+        self.spawn(self.instance.heartbeat())
 
     def rebalance_soon(self) -> None:
         """Something has changed that rebalance looks at."""
@@ -204,15 +163,7 @@ class ConsumerCore(ClientCore):
         self._limits[topic] = self._base_limits.divide(
             settings.pull_threshold_for_topic, settings.pull_threshold_size_for_topic, owned
         )
-        sub = self.subscriptions.get(topic)
-        if sub is not None:
-            version = max(self.clock.wall_ms(), sub.sub_version + 1)
-            self._announced[topic] = replace(sub, sub_version=version)
-        await self.instance.heartbeat()
-        # Not before: a broker refuses pulls of a version that it has not heard of, and their queues would wait for 3 s.
-        announced = self._announced.pop(topic, None)
-        if announced is not None and self.subscriptions.get(topic) is sub:
-            self.subscriptions[topic] = announced
+        await self.subscribing.announce(topic)
 
     def begin_pulling(self, request: Request) -> None:
         """A queue was won: its first pull."""
@@ -249,7 +200,7 @@ class ConsumerCore(ClientCore):
             consume_type=ConsumeType.CONSUME_PASSIVELY,
             message_model=self.consumer.model,
             consume_from_where=self.consumer.start_from.where,
-            subscription_data_set=tuple(self._announced.get(t, sub) for t, sub in self.subscriptions.items()),
+            subscription_data_set=self.subscribing.heartbeat_data(),
             unit_mode=self.consumer.unit_mode,
         )
 
@@ -281,7 +232,7 @@ class ConsumerCore(ClientCore):
         instance.register_consumer(self)
         try:
             if self.consumer.model is MessageModel.CLUSTERING:
-                self._put_subscription(retry_topic(self.group), "*")  # START-03
+                self.subscribing.put(retry_topic(self.group), "*")  # START-03
             self._services = await consumer_services(instance, self.consumer.rebalance_interval)
             await self._make_parts()
             self._services.join(self)  # not before: a pass of the rebalance service could come at once
@@ -294,7 +245,8 @@ class ConsumerCore(ClientCore):
     async def _make_parts(self) -> None:
         assert self.listener is not None
         if self._given.trace:
-            self._make_trace()
+            self._trace = ConsumeTrace(self._given, self.instance, self._services.inner_producer)
+            self.consumer = replace(self._given, consume_hooks=(*self._given.consume_hooks, self._trace.hook))
         self.queue_offsets = QueueOffsets(self.instance)
         self.offsets = self.consumer.offset_store or self._own_offset_store()
         await self.offsets.load()
@@ -304,38 +256,9 @@ class ConsumerCore(ClientCore):
         self.puller = Puller(self)
         self.rebalancer = Rebalancer(self)
         send_retry = self._services.inner_producer.send_retry
-        self._send_back = SendBack(
-            self.instance, self.consumer, self.group, self.consumer.namespace, send_retry, real_topic=self.real_topic
-        )
+        self._send_back = SendBack(self.instance, self.consumer, self.group, self.names, send_retry)
         kind = OrderlyConsumption if self.consumer.orderly else ConcurrentConsumption  # START-07
         self.consumption = kind(self, self.listener, self.listener_loop)
-
-    def _make_trace(self) -> None:
-        topic = TRACE_TOPIC if self._given.trace is True else str(self._given.trace)
-        dispatcher = TraceDispatcher(with_namespace(self._given.namespace, topic), self.clock, self._send_trace)
-        hook = TraceHook(self._given.group, self.clock, dispatcher)
-        self._trace = hook, dispatcher
-        self.consumer = replace(self._given, consume_hooks=(*self._given.consume_hooks, hook))
-
-    async def _start_trace(self) -> None:
-        """START-14: that nothing can be traced is no reason not to consume."""
-        if self._trace is None:
-            return
-        topic = self._trace[1].topic
-        try:
-            await self.instance.routes.refresh(topic)
-        except RocketStreamError as error:
-            log.warning("%s starts without a trace, topic %r cannot be reached: %s", self.what, topic, error)
-
-    async def _send_trace(self, message: Message) -> SendReceipt:
-        return await self._services.inner_producer.send(message, timeout=_TRACE_TIMEOUT)
-
-    async def _end_trace(self) -> None:
-        if self._trace is not None:
-            hook, dispatcher = self._trace
-            hook.take()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(dispatcher.flush(), _TRACE_TIMEOUT)
 
     def _own_offset_store(self) -> OffsetStore:
         if self.consumer.model is MessageModel.CLUSTERING:  # START-06
@@ -349,12 +272,12 @@ class ConsumerCore(ClientCore):
         instance = self.instance
         await instance.name_servers.check(self.settings.api_timeout)
         ip = self.client_id.partition("@")[0].strip("[]")
-        self.project = await project_of(instance.name_servers, ip, self.settings.api_timeout)
+        self.names.set_project(await project_of(instance.name_servers, ip, self.settings.api_timeout))
         for topic in self.subscriptions:
             if topic != retry_topic(self.group):
                 await instance.routes.refresh(topic)
         await instance.routes.refresh_all([retry_topic(self.group)])
-        await check_filters(instance, self.client_id, self.group, self.consumer.namespace, self.subscriptions.values())
+        await self.subscribing.check(self.subscriptions.values())
         if not await instance.heartbeat():
             known = ", ".join(f"{broker.broker_name} ({broker.address})" for broker in instance.brokers)
             raise ClientStateError(
@@ -363,9 +286,10 @@ class ConsumerCore(ClientCore):
         await self.rebalance()
         problems = {t: why for t, why in self.rebalancer.problems.items() if t != retry_topic(self.group)}
         if problems:
-            told = "; ".join(f"topic {self.shown_topic(topic)!r}: {why}" for topic, why in problems.items())
+            told = "; ".join(f"topic {self.names.shown_topic(topic)!r}: {why}" for topic, why in problems.items())
             raise ClientStateError(f"{self.what} cannot start: its queues could not be shared out: {told}")
-        await self._start_trace()
+        if self._trace is not None:
+            await self._trace.start(self.what)
         self._start_timers()
 
     def _start_timers(self) -> None:
@@ -373,7 +297,7 @@ class ConsumerCore(ClientCore):
         period = self.consumer.consume_timeout
         self._periodic = [
             every("consume statistics", SAMPLE_INTERVAL, SAMPLE_INTERVAL, self._sample_stats),
-            every("watch queues", WATCH_INTERVAL, WATCH_INTERVAL, self._watch),
+            every("watch queues", WATCH_INTERVAL, WATCH_INTERVAL, self.overview.watch),
             every("send stale messages back", period, period, self.consumption.send_back_stale),
         ]
         if self.needs_locks:
@@ -403,7 +327,8 @@ class ConsumerCore(ClientCore):
         if not all(ended):
             log.warning("%s: listeners still run after %g s; what they have not finished comes again", self.what, limit)
         await self.puller.stop()
-        await self._end_trace()
+        if self._trace is not None:
+            await self._trace.end()
         for request in self.leaving:  # what their pause was for is not lost by an end
             self.offsets.update(request.queue, request.next_offset, increase_only=False)
         last = {*self.rebalancer.pulled, *(request.queue for request in self.leaving)}
@@ -424,123 +349,17 @@ class ConsumerCore(ClientCore):
         except Exception as error:
             log.warning("the offset of %s could not be stored: %s; its last messages come again", queue, error)
 
-    # --- subscriptions ----------------------------------------------------------------------------------------------
-
-    def set_subscription(self, topic: str, expression: str | Tag | Sql) -> None:
-        """Subscribe before the start; after it `subscribe` does more."""
-        self._put_subscription(with_namespace(self.consumer.namespace, topic), expression)
-
-    def subscribe_retry(self, topic: str) -> None:
-        """Subscribe to a retry topic, whose queues come with the next rebalance."""
-        self._put_subscription(topic, "*")
-        self.rebalance_soon()
-
-    def _put_subscription(self, topic: str, expression: str | Tag | Sql) -> None:
-        old = self._announced.pop(topic, None) or self.subscriptions.get(topic)
-        version = self._instance.clock.wall_ms() if self._instance is not None else 0
-        self.subscriptions[topic] = subscription_to(topic, expression, max(version, old.sub_version + 1 if old else 0))
-
-    async def subscribe(self, topic: str, expression: str | Tag | Sql) -> None:
-        """Subscribe to a topic; a running consumer gets its queues soon."""
-        if not self.is_running:
-            self.set_subscription(topic, expression)
-            return
-        name = with_namespace(self.consumer.namespace, topic)
-        sub = subscription_to(name, expression, self.clock.wall_ms())
-        await self.instance.routes.refresh(name)
-        await check_filters(self.instance, self.client_id, self.group, self.consumer.namespace, [sub])
-        self._put_subscription(name, expression)
-        await self.instance.heartbeat()
-        self.rebalance_soon()
-
-    async def unsubscribe(self, topic: str) -> None:
-        """End a subscription; a running consumer gives its queues away soon."""
-        name = with_namespace(self.consumer.namespace, topic)
-        if self.subscriptions.pop(name, None) is not None and self.is_running:
-            await self.instance.heartbeat()
-            self.rebalance_soon()
-
     async def set_paused(self, paused: bool) -> None:
         """Suspend or resume pulling (PULL-05); what is cached is consumed all the same."""
         self._suspended = paused
-        self._update_paused()
+        self.update_paused()
 
-    def _update_paused(self) -> None:
-        self.paused = self._suspended or self._resets > 0
+    def update_paused(self) -> None:
+        """The user or a reset has changed whether pulling pauses."""
+        self.paused = self._suspended or self.resets.under_way > 0
         if not self.paused and self.is_running:
             for request in list(self.rebalancer.requests.values()):
                 self.pull_service.hurry(request)
-
-    # --- what brokers ask -------------------------------------------------------------------------------------------
-
-    def begin_reset(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Begin a reset that a broker asks for."""
-        if self.is_running:
-            self._spawn(self.reset_offsets(topic, offsets))
-
-    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """OFF-05: pause, drop, wait until nobody works on old messages any more, set, go on.
-
-        Each broker of a topic asks for its own queues, so several may be under way.
-        """
-        self._resets += 1
-        self._update_paused()
-        try:
-            requests = [
-                request
-                for queue, request in self.rebalancer.requests.items()
-                if queue.topic == topic and queue in offsets and isinstance(request, PullRequest)
-            ]
-            for request in requests:
-                request.process_queue.drop()
-                request.process_queue.clear()
-                request.next_offset = offsets[request.queue]
-                self.leaving.add(request)
-            await self.clock.sleep(RESET_PAUSE)
-            for request in requests:
-                await self.rebalancer.correct_offset(request)
-        finally:
-            self._resets -= 1
-            self._update_paused()
-
-    # --- what people ask --------------------------------------------------------------------------------------------
-
-    def queue_statuses(self) -> tuple[QueueStatus, ...]:
-        """Where each queue is."""
-        now = self.clock.monotonic()
-        return tuple(
-            pop_status(request, now, shown=self.shown_queue(queue))
-            if isinstance(request, PopRequest)
-            else queue_status(
-                request,
-                self.offsets.read_memory(queue),
-                now,
-                needs_lock=self.needs_locks,
-                shown=self.shown_queue(queue),
-            )
-            for queue, request in sorted(self.rebalancer.requests.items())
-        )
-
-    async def status(self) -> ConsumerStatus:
-        """Everything there is to say of the consumer."""
-        running = self.is_running
-        return ConsumerStatus(
-            group=self.consumer.group,
-            client_id=self.client_id,
-            state=self.state.value,
-            paused=self.paused,
-            queues=self.queue_statuses() if running else (),
-            threads=self.consumption.pool.size if running else 0,
-            waiting_for_threads=self.consumption.pool.backlog if running else 0,
-            problems={self.shown_topic(t): why for t, why in self.rebalancer.problems.items()} if running else {},
-        )
-
-    async def assignment(self) -> tuple[MessageQueue, ...]:
-        """The queues that are ours now, the retry topic's aside."""
-        if not self.is_running:
-            return ()
-        retry = retry_topic(self.group)
-        return tuple(self.shown_queue(queue) for queue in self.rebalancer.assigned if queue.topic != retry)
 
     # --- timers -----------------------------------------------------------------------------------------------------
 
@@ -550,18 +369,8 @@ class ConsumerCore(ClientCore):
     async def _lock_queues(self) -> None:
         await self.locks.lock_again(self.process_queues())
 
-    async def _watch(self) -> None:
-        for complaint in self._watchdog.look(self.queue_statuses(), self.clock.monotonic()):
-            log.warning("%s", complaint)
-        try:
-            known = await group_subscriptions(self.instance, self.group)
-        except RocketStreamError as error:
-            log.debug("the subscriptions of group %s could not be asked for: %s", self.group, error)
-            return
-        for difference in differences(self.subscriptions, known, self.group):
-            log.error("%s", difference)
-
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something beside all else; the end of the consumer cancels it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)

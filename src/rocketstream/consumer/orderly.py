@@ -278,7 +278,7 @@ class OrderlyConsumption:
     def _consume_some(
         self, pq: ProcessQueue, messages: Sequence[ReceivedMessage]
     ) -> Generator[Call | GiveUp, Answer, After | None]:
-        context = OrderlyContext(self._core.shown_queue(pq.queue))
+        context = OrderlyContext(self._core.names.shown_queue(pq.queue))
         hooked = self._begin_hooks(context, messages) if self._hooks else None
         self._listening.add(pq)  # before the look at `dropped`: rebalance looks the other way round
         try:

@@ -167,7 +167,7 @@ class Popper:
         for record in corrupt:
             log.error("%s: %d bytes of a pop are no message and are passed over: %s", queue, record.size, record.reason)
         set_check_points(messages, result.header, queue.broker_name, order=self._settings.orderly)
-        topic = self._core.shown_topic(queue.topic)
+        topic = self._core.names.shown_topic(queue.topic)
         for message in messages:
             message.topic = topic  # a retried one may come under the name of the retry topic
         return messages
@@ -182,7 +182,7 @@ class Popper:
             run_filter_hooks,
             settings.filter_hooks,
             settings.group,
-            self._core.shown_queue(request.queue),
+            self._core.names.shown_queue(request.queue),
             tag_filtered(messages, sub),
             settings.unit_mode,
         )

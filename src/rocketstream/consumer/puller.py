@@ -295,7 +295,7 @@ class Puller:
         if messages:
             loop = asyncio.get_running_loop()
             hooks, unit = self._settings.filter_hooks, self._settings.unit_mode
-            shown = core.shown_queue(request.queue)
+            shown = core.names.shown_queue(request.queue)
             messages = await loop.run_in_executor(
                 core.hook_threads, run_filter_hooks, hooks, self._settings.group, shown, messages, unit
             )
@@ -324,8 +324,8 @@ class Puller:
                 messages[0].queue_offset if messages else "none",
                 result.next_offset,
             )
-        if core.renames_topics or queue.topic.startswith(RETRY_PREFIX):
-            core.restore_topics(messages)
+        if core.names.renames or queue.topic.startswith(RETRY_PREFIX):
+            core.names.restore(messages)
         return messages
 
     def _deliver(self, request: PullRequest, messages: list[ReceivedMessage], result: PullResult) -> bool:

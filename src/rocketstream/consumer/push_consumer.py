@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from rocketstream.cluster.client import ClientState
 from rocketstream.cluster.names import RETRY_PREFIX, check_topic, check_wrapped_topic
-from rocketstream.cluster.settings import ClientSettings
+from rocketstream.cluster.settings import make_settings
 from rocketstream.consumer.core import ConsumerCore
 from rocketstream.consumer.expressions import Sql, Tag, subscription_to
 from rocketstream.consumer.listener import HandlerFunction, ListenerFunction, make_listener
@@ -28,7 +28,6 @@ from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.message import MessageQueue
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.hooks import RpcHook
-from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.wire.codes import MessageModel
 
 T = TypeVar("T")
@@ -44,33 +43,6 @@ _CLIENT_SETTINGS = (
     "persist_offset_interval",
     "api_timeout",
 )
-
-
-def make_settings(
-    group: str,
-    name_servers: str | Sequence[str] | None,
-    credentials: Credentials | None,
-    tls: bool | ssl.SSLContext,
-    rpc_hooks: Sequence[RpcHook],
-    others: dict[str, Any],
-) -> tuple[ClientSettings, ConsumerSettings]:
-    """Sort what a user passed into the settings of the client and of the consumer; what is neither is refused."""
-    client = {name: others.pop(name) for name in _CLIENT_SETTINGS if name in others}
-    unknown = sorted(set(others) - set(ConsumerSettings.__dataclass_fields__))
-    if unknown:
-        known = sorted({*ConsumerSettings.__dataclass_fields__, *_CLIENT_SETTINGS} - {"group"})
-        raise ConfigurationError(f"unknown settings {', '.join(unknown)}; a consumer knows {', '.join(known)}")
-    consumer = ConsumerSettings(group=group, **others)
-    return (
-        ClientSettings.make(
-            name_servers,
-            credentials=credentials,
-            rpc_hooks=rpc_hooks,
-            remoting=RemotingSettings(tls=tls),
-            **client,
-        ),
-        consumer,
-    )
 
 
 class ConsumerFace:
@@ -92,7 +64,17 @@ class ConsumerFace:
         **settings: Any,
     ) -> None:
         settings.update(orderly=orderly, model=model, start_from=start_from)
-        client, consumer = make_settings(group, name_servers, credentials, tls, rpc_hooks, settings)
+        client, consumer = make_settings(
+            ConsumerSettings,
+            "a consumer",
+            _CLIENT_SETTINGS,
+            settings,
+            group=group,
+            name_servers=name_servers,
+            credentials=credentials,
+            tls=tls,
+            rpc_hooks=rpc_hooks,
+        )
         self._settings = consumer
         self._core = ConsumerCore(client, consumer, instance_name=instance_name)
         self._function: ListenerFunction | None = None
@@ -101,7 +83,7 @@ class ConsumerFace:
             self.set_listener(listener)
 
     def __repr__(self) -> str:
-        shown = map(self._core.shown_topic, self._core.subscriptions)
+        shown = map(self._core.names.shown_topic, self._core.subscriptions)
         topics = ", ".join(topic for topic in shown if not topic.startswith(RETRY_PREFIX)) or "nothing"
         return f"<{type(self).__name__} {self._settings.group} {self.state.value}, subscribed to {topics}>"
 
@@ -166,7 +148,7 @@ class ConsumerFace:
         if self._settings.namespace:
             check_wrapped_topic(self._settings.namespace, topic)
         subscription_to(topic, expression, 0)  # refused now, where the user can see it
-        self._core.set_subscription(topic, expression)
+        self._core.subscribing.before_start(topic, expression)
 
     def _check_new(self, what: str) -> None:
         if self._core.state is not ClientState.CREATE_JUST:
@@ -237,13 +219,13 @@ class PushConsumer(ConsumerFace):
             check_wrapped_topic(self._settings.namespace, topic)
         subscription_to(topic, expression, 0)
         if self._core.state is ClientState.RUNNING:
-            self._run(self._core.subscribe(topic, expression))
+            self._run(self._core.subscribing.subscribe(topic, expression))
         else:
-            self._core.set_subscription(topic, expression)
+            self._core.subscribing.before_start(topic, expression)
 
     def unsubscribe(self, topic: str) -> None:
         """End a subscription."""
-        self._run(self._core.unsubscribe(topic))
+        self._run(self._core.subscribing.unsubscribe(topic))
 
     def suspend(self) -> None:
         """Pull nothing for now; what was pulled already is consumed."""
@@ -256,11 +238,11 @@ class PushConsumer(ConsumerFace):
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
         """The queues that this consumer has now."""
-        return self._run(self._core.assignment())
+        return self._run(self._core.overview.assignment())
 
     def status(self) -> ConsumerStatus:
         """Per queue: offsets, what is cached, lag, lock, the last pull, and why it waits if it does."""
-        return self._run(self._core.status())
+        return self._run(self._core.overview.status())
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._core.io.run(coroutine, self._core.what)

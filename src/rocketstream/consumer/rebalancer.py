@@ -153,8 +153,8 @@ class Rebalancer:
         listener = self._settings.queue_listener
         if listener is not None:
             loop = asyncio.get_running_loop()
-            shown = core.shown_queue
-            told = (core.shown_topic(topic), frozenset(map(shown, queues)), frozenset(map(shown, mine)))
+            shown = core.names.shown_queue
+            told = (core.names.shown_topic(topic), frozenset(map(shown, queues)), frozenset(map(shown, mine)))
             await self._unless_ended(loop.run_in_executor(core.hook_threads, tell_queues, listener, *told))
 
     # --- losing -----------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ class RequestModes:
         elif before is not None or await self._exists(topic, retry):
             log.info("group %s pulls topic %r, and what it popped and did not acknowledge", core.group, topic)
             self._retry_topics[retry] = topic
-            core.subscribe_retry(retry)
+            core.subscribing.put_retry(retry)
 
     async def _exists(self, topic: str, retry: str) -> bool:
         route = self._core.instance.routes.cached(topic)

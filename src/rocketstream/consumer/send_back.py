@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, TypeAlias
 
 from rocketstream.cluster.client_instance import ClientInstance
-from rocketstream.cluster.names import retry_topic, with_namespace
+from rocketstream.cluster.names import retry_topic
 from rocketstream.consumer.settings import ConsumerSettings
+from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.errors import BrokerNotFoundError
 from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.property_names import PropertyName
@@ -100,20 +100,18 @@ class SendBack:
         instance: ClientInstance,
         settings: ConsumerSettings,
         group: str,
-        namespace: str | None,
+        names: TopicNames,
         send_inner: SendInner,
-        *,
-        real_topic: Callable[[str], str] | None = None,
     ) -> None:
         self._instance = instance
         self._settings = settings
         self._group = group
-        self._real_topic = real_topic or partial(with_namespace, namespace)
+        self._names = names
         self._send_inner = send_inner
 
     async def send_back(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> None:
         """Give one message back; what the last way raised is raised, and then the message is still ours (CON-11)."""
-        topic = self._real_topic(message.topic)
+        topic = self._names.real_topic(message.topic)
         maximum = self._settings.max_reconsume_times_concurrent
         broker_name = message.broker_name or queue.broker_name
         if not (broker_name.startswith(_LOGICAL_BROKER_PREFIX) or queue.broker_name.startswith(_LOGICAL_BROKER_PREFIX)):

@@ -80,7 +80,7 @@ class ConsumerServices:
         consumer = self._consumers.get(header.group)
         if consumer is None:
             return response(command, ResponseCode.SYSTEM_ERROR, f"this client has no consumer of group {header.group}")
-        self._loop.call_soon_threadsafe(consumer.begin_reset, header.topic, offsets)
+        self._loop.call_soon_threadsafe(consumer.resets.begin, header.topic, offsets)
         return response(command, ResponseCode.SUCCESS)
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Final
 
-from rocketstream.cluster.names import MAX_GROUP_LENGTH, check_group, check_namespace, check_topic, with_namespace
+from rocketstream.cluster.names import check_group, check_wrapped_group
+from rocketstream.cluster.settings import check_trace
 from rocketstream.consumer.allocation import AllocateAveragely, AllocateStrategy, check_strategy
 from rocketstream.consumer.hooks import ConsumeHook, FilterHook, QueueChange, QueueListener
 from rocketstream.consumer.offset_store import OffsetStore
@@ -117,7 +118,7 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         check_group(self.group)
-        self._check_namespace()
+        check_wrapped_group(self.namespace, self.group)
         self._check_model_and_start()
         self._check_numbers()
         for name in _SWITCHES:
@@ -126,21 +127,11 @@ class ConsumerSettings:
                 raise ConfigurationError(f"{name}={value!r} must be True or False")
         check_strategy("allocate_strategy", self.allocate_strategy)
         self._check_offset_store()
-        if not isinstance(self.trace, bool):
-            self._check_trace_topic()
+        check_trace(self.trace)
         for name, kind in (("consume_hooks", ConsumeHook), ("filter_hooks", FilterHook)):
             self._check_hooks(name, kind)
         self._check_queue_listener()
         self._check_directory()
-
-    def _check_namespace(self) -> None:
-        check_namespace(self.namespace)
-        wrapped = with_namespace(self.namespace, self.group)
-        if len(wrapped) > MAX_GROUP_LENGTH:
-            raise ConfigurationError(
-                f"group={self.group!r} has {len(wrapped)} characters with its namespace: at most {MAX_GROUP_LENGTH}"
-                " are allowed"
-            )
 
     def _check_model_and_start(self) -> None:
         model: object = self.model
@@ -183,12 +174,6 @@ class ConsumerSettings:
         store: object = self.offset_store
         if not isinstance(store, OffsetStore | None):
             raise ConfigurationError(f"offset_store={store!r} must be an OffsetStore, or None")
-
-    def _check_trace_topic(self) -> None:
-        try:
-            check_topic(self.trace if isinstance(self.trace, str) else "")
-        except ConfigurationError:
-            raise ConfigurationError(f"trace={self.trace!r} must be True, False or the name of a topic") from None
 
     def _check_hooks(self, name: str, kind: type) -> None:
         hooks: object = getattr(self, name)

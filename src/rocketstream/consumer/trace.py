@@ -1,7 +1,8 @@
 """The trace of what is consumed: which message was given to a listener when, and how that ended (START-14).
 
-A trace must never slow or fail what it traces. The hook runs where the listener does, makes its records and hands them
-over; `TraceDispatcher` on the I/O thread gathers them, sends them, and drops what the trace topic does not take.
+A trace must never slow or fail what it traces, nor keep it from starting. The hook runs where the listener does, makes
+its records and hands them over; `TraceDispatcher` on the I/O thread gathers them, sends them, and drops what the trace
+topic does not take.
 """
 
 from __future__ import annotations
@@ -9,17 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from rocketstream.clock import Clock
+from rocketstream.cluster.client_instance import ClientInstance
+from rocketstream.cluster.names import with_namespace
 from rocketstream.consumer.hooks import ConsumeHook, ConsumeHookContext
-from rocketstream.message import ReceivedMessage
+from rocketstream.consumer.inner_producer import InnerProducer
+from rocketstream.consumer.settings import ConsumerSettings
+from rocketstream.errors import RocketStreamError
+from rocketstream.message import Message, ReceivedMessage
 from rocketstream.producer.outgoing import process_ids
+from rocketstream.producer.receipt import SendReceipt
 from rocketstream.producer.trace import TraceDispatcher
 from rocketstream.property_names import PropertyName
-from rocketstream.wire.trace import ConsumeBeginTrace, ConsumeEndTrace, ConsumeReturn, Trace
+from rocketstream.wire.trace import TRACE_TOPIC, ConsumeBeginTrace, ConsumeEndTrace, ConsumeReturn, Trace
 
 log = logging.getLogger("rocketstream.consumer")
+
+_TIMEOUT: Final = 5.0
 
 # What `before` leaves for `after`.
 _REQUEST: Final = "trace.request"
@@ -111,3 +121,31 @@ class TraceHook(ConsumeHook):
         self._waking = False
         for _ in range(len(self._made)):
             self._dispatcher.record(self._made.popleft())
+
+
+class ConsumeTrace:
+    """The trace of one consumer, from its start to its end; on the I/O thread."""
+
+    def __init__(self, settings: ConsumerSettings, instance: ClientInstance, inner_producer: InnerProducer) -> None:
+        topic = TRACE_TOPIC if settings.trace is True else str(settings.trace)
+        self._instance = instance
+        self._inner_producer = inner_producer
+        self._dispatcher = TraceDispatcher(with_namespace(settings.namespace, topic), instance.clock, self._send)
+        self.hook = TraceHook(settings.group, instance.clock, self._dispatcher)
+
+    async def start(self, what: str) -> None:
+        """Look whether the trace topic is there; that nothing can be traced is no reason not to consume."""
+        topic = self._dispatcher.topic
+        try:
+            await self._instance.routes.refresh(topic)
+        except RocketStreamError as error:
+            log.warning("%s starts without a trace, topic %r cannot be reached: %s", what, topic, error)
+
+    async def end(self) -> None:
+        """Send what is left, if that does not take long."""
+        self.hook.take()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._dispatcher.flush(), _TIMEOUT)
+
+    async def _send(self, message: Message) -> SendReceipt:
+        return await self._inner_producer.send(message, timeout=_TIMEOUT)

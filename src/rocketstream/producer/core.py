@@ -38,12 +38,12 @@ from rocketstream.producer.queue_choice import FAILURE_LATENCY, QueueChooser, qu
 from rocketstream.producer.receipt import STATUS_BY_CODE, SendReceipt, SendStatus, read_receipt
 from rocketstream.producer.request_reply import PendingRequests
 from rocketstream.producer.settings import ProducerSettings
-from rocketstream.producer.trace import TraceDispatcher, traced_type
+from rocketstream.producer.trace import TraceDispatcher, publish_trace
 from rocketstream.producer.user_future import UserFuture
 from rocketstream.remoting.replies import broker_error
 from rocketstream.wire.codes import ResponseCode
 from rocketstream.wire.command import Command
-from rocketstream.wire.trace import TRACE_TOPIC, PublishTrace
+from rocketstream.wire.trace import TRACE_TOPIC
 
 log = logging.getLogger("rocketstream.producer")
 
@@ -69,7 +69,6 @@ RETRY_CODES = frozenset(
 _BUSY_CODES = frozenset(map(int, (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL)))
 _BUSY_PAUSE = 0.05
 # Brokers that do not say otherwise are of this region; only what is shown in a trace depends on it.
-_DEFAULT_REGION = "DefaultRegion"
 _TRACE_TIMEOUT = 5.0
 
 
@@ -361,25 +360,7 @@ class ProducerCore(ClientCore):
         """Note a send in the trace, if there is one."""
         if self._trace is None or out.message.topic == self._trace.topic:
             return
-        now = self.clock
-        elapsed = now.monotonic() - begun
-        self._trace.record(
-            PublishTrace(
-                timestamp=now.wall_ms() - round(elapsed * 1000),
-                region=_DEFAULT_REGION,
-                group=self.producer.group,
-                topic=out.message.topic,
-                message_id=receipt.message_id,
-                tags=out.message.tags,
-                keys=out.message.keys,
-                store_host=address,
-                body_length=len(out.message.body),
-                cost_ms=round(elapsed * 1000),
-                message_type=traced_type(out),
-                offset_message_id=receipt.offset_message_id,
-                success=receipt.status is SendStatus.OK,
-            )
-        )
+        self._trace.record(publish_trace(out, address, receipt, self.producer.group, self.clock, begun))
 
     async def _send_trace(self, message: Message) -> SendReceipt:
         return await self.send(self.preparation.single(message), timeout=_TRACE_TIMEOUT)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rocketstream.cluster.client import ClientState
-from rocketstream.cluster.settings import ClientSettings
+from rocketstream.cluster.settings import ClientSettings, make_settings
 from rocketstream.errors import ConfigurationError
 from rocketstream.message import Message, MessageQueue, ReceivedMessage
 from rocketstream.producer import request_reply, timer
@@ -27,37 +27,10 @@ from rocketstream.producer.user_future import UserFuture
 from rocketstream.producer.validation import check_batch, check_message, check_timeout
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.hooks import RpcHook
-from rocketstream.remoting.settings import RemotingSettings
 
 T = TypeVar("T")
 
 _CLIENT_SETTINGS = ("address_server", "unit_name", "heartbeat_interval", "poll_name_server_interval", "api_timeout")
-
-
-def make_settings(
-    group: str,
-    name_servers: str | Sequence[str] | None,
-    credentials: Credentials | None,
-    tls: bool | ssl.SSLContext,
-    rpc_hooks: Sequence[RpcHook],
-    others: dict[str, Any],
-) -> tuple[ClientSettings, ProducerSettings]:
-    """Sort what a user passed into the settings of the client and of the producer; what is neither is refused."""
-    client = {name: others.pop(name) for name in _CLIENT_SETTINGS if name in others}
-    unknown = sorted(set(others) - set(ProducerSettings.__dataclass_fields__))
-    if unknown:
-        known = sorted({*ProducerSettings.__dataclass_fields__, *_CLIENT_SETTINGS} - {"group"})
-        raise ConfigurationError(f"unknown settings {', '.join(unknown)}; a producer knows {', '.join(known)}")
-    return (
-        ClientSettings.make(
-            name_servers,
-            credentials=credentials,
-            rpc_hooks=rpc_hooks,
-            remoting=RemotingSettings(tls=tls),
-            **client,
-        ),
-        ProducerSettings(group=group, **others),
-    )
 
 
 class Producer:
@@ -74,7 +47,17 @@ class Producer:
         rpc_hooks: Sequence[RpcHook] = (),
         **settings: Any,
     ) -> None:
-        client, producer = make_settings(group, name_servers, credentials, tls, rpc_hooks, settings)
+        client, producer = make_settings(
+            ProducerSettings,
+            "a producer",
+            _CLIENT_SETTINGS,
+            settings,
+            group=group,
+            name_servers=name_servers,
+            credentials=credentials,
+            tls=tls,
+            rpc_hooks=rpc_hooks,
+        )
         self._core = self._make_core(client, producer, instance_name)
         self._settings = producer
         self._gate = AsyncGate(producer.max_async_messages, producer.max_async_bytes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rocketstream.cluster.names import MAX_GROUP_LENGTH, check_group, check_namespace, check_topic, with_namespace
+from rocketstream.cluster.names import check_group, check_wrapped_group
+from rocketstream.cluster.settings import check_trace
 from rocketstream.errors import ConfigurationError
 from rocketstream.producer.hooks import SendHook
 from rocketstream.wire.compression import compress
@@ -63,7 +64,7 @@ class ProducerSettings:
 
     def __post_init__(self) -> None:
         check_group(self.group)
-        self._check_namespace()
+        check_wrapped_group(self.namespace, self.group)
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             kind, what = (int | float, "number") if name in _SECONDS else (int, "whole number")
@@ -75,25 +76,9 @@ class ProducerSettings:
                 raise ConfigurationError(f"{name}={value!r} must be True or False")
         if not isinstance(self.compression, str) or self.compression not in _CODECS:
             raise ConfigurationError(f"compression={self.compression!r} must be one of {', '.join(_CODECS)}")
-        if not isinstance(self.trace, bool):
-            self._check_trace_topic()
+        check_trace(self.trace)
         compress(b"", self.codec)  # a package that is missing is missed now, not in the middle of the night
         self._check_hooks()
-
-    def _check_namespace(self) -> None:
-        check_namespace(self.namespace)
-        wrapped = with_namespace(self.namespace, self.group)
-        if len(wrapped) > MAX_GROUP_LENGTH:
-            raise ConfigurationError(
-                f"group={self.group!r} has {len(wrapped)} characters with its namespace: at most {MAX_GROUP_LENGTH}"
-                " are allowed"
-            )
-
-    def _check_trace_topic(self) -> None:
-        try:
-            check_topic(self.trace if isinstance(self.trace, str) else "")
-        except ConfigurationError:
-            raise ConfigurationError(f"trace={self.trace!r} must be True, False or the name of a topic") from None
 
     def _check_hooks(self) -> None:
         hooks: object = self.send_hooks

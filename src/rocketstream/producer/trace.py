@@ -15,8 +15,9 @@ from rocketstream.clock import Clock, Timer
 from rocketstream.errors import RocketStreamError
 from rocketstream.message import Message
 from rocketstream.producer.outgoing import Outgoing
+from rocketstream.producer.receipt import SendReceipt, SendStatus
 from rocketstream.wire.sysflag import TransactionType, transaction_type
-from rocketstream.wire.trace import Trace, TracedMessageType
+from rocketstream.wire.trace import PublishTrace, Trace, TracedMessageType
 
 log = logging.getLogger("rocketstream.producer")
 
@@ -24,6 +25,7 @@ MAX_WAITING = 2048
 MAX_RECORDS = 100
 MAX_BYTES = 128_000
 MAX_DELAY = 0.5
+_DEFAULT_REGION = "DefaultRegion"
 
 
 def traced_type(out: Outgoing) -> TracedMessageType:
@@ -34,6 +36,28 @@ def traced_type(out: Outgoing) -> TracedMessageType:
     if message.delay_level or message.delay is not None or message.deliver_at is not None:
         return TracedMessageType.DELAY
     return TracedMessageType.NORMAL
+
+
+def publish_trace(
+    out: Outgoing, address: str, receipt: SendReceipt, group: str, clock: Clock, begun: float
+) -> PublishTrace:
+    """The record of a send that has just ended."""
+    cost_ms = round((clock.monotonic() - begun) * 1000)
+    return PublishTrace(
+        timestamp=clock.wall_ms() - cost_ms,
+        region=_DEFAULT_REGION,
+        group=group,
+        topic=out.message.topic,
+        message_id=receipt.message_id,
+        tags=out.message.tags,
+        keys=out.message.keys,
+        store_host=address,
+        body_length=len(out.message.body),
+        cost_ms=cost_ms,
+        message_type=traced_type(out),
+        offset_message_id=receipt.offset_message_id,
+        success=receipt.status is SendStatus.OK,
+    )
 
 
 class TraceDispatcher:
