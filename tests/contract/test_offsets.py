@@ -15,6 +15,7 @@ from rocketstream.consumer.send_back import RetryCopy, SendBack
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.consumer.start_from import StartFrom
 from rocketstream.consumer.start_offset import start_offset
+from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.errors import OffsetStoreError, OffsetUnknownError, SendFailedError, TopicRouteNotFoundError
 from rocketstream.message import MessageHeader, MessageQueue, ReceivedMessage
 from rocketstream.remoting.io_thread import IoThread
@@ -207,7 +208,8 @@ def failed(client: BareClient, topic: str) -> ReceivedMessage:
 
 
 def send_back(client: BareClient, group: str, inner: Any = no_other_way, **settings: Any) -> SendBack:
-    return SendBack(client.instance, ConsumerSettings(group=group, **settings), group, None, inner)
+    names = TopicNames(group, None, ())
+    return SendBack(client.instance, ConsumerSettings(group=group, **settings), group, names, inner)
 
 
 @pytest.mark.behaviour("CON-09")
