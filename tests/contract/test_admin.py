@@ -311,6 +311,7 @@ def test_members_of_a_5_x_broker_go_to_an_offset(admin, java_peer, topic, unique
     java_peer.produce(topic, bodies=[b"%d" % number for number in range(6)])
     consumed = java_peer.start_consuming(unique_group, topic, count=8, timeout=60)
     eventually(lambda: unique_group in [group.group for group in admin.groups(lag=False)])
+    eventually(lambda: admin.consumer_progress(unique_group, topic=topic).queues)  # before that, nothing lags
     eventually(lambda: admin.consumer_progress(unique_group, topic=topic).lag == 0)
     (moved,) = admin.reset_offset(unique_group, topic, offset=4).queues
     assert (moved.old_offset, moved.new_offset) == (6, 4)
