@@ -85,7 +85,7 @@ def test_nothing_is_lost_when_members_and_brokers_die(
         sender.join(120.0)
         assert not sender.is_alive()
         assert sum(member.killed_at is not None for member in group.all) == 5
-        wait_until(lambda: consumed(group, sender), 150.0, lambda: missing(group, sender))
+        wait_until(lambda: consumed(group, sender), 240.0, lambda: missing(group, sender))
         group.leave_all()
         counts = group.counts()
 
