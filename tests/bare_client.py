@@ -198,7 +198,7 @@ class BareClient:
 
 
 async def eventually_async(
-    step: Callable[[], Coroutine[Any, Any, object]], condition: Callable[[], bool], tries: int = 600
+    step: Callable[[], Coroutine[Any, Any, object]], condition: Callable[[], bool], tries: int = 3000
 ) -> None:
     """Take a step until a condition holds: for what a broker does in its own time."""
     for _ in range(tries):
@@ -209,7 +209,7 @@ async def eventually_async(
     raise AssertionError("it did not come to pass")
 
 
-def eventually(condition: Callable[[], object], tries: int = 600) -> None:
+def eventually(condition: Callable[[], object], tries: int = 3000) -> None:
     """The same with a plain condition, from a test's own thread."""
 
     async def nothing() -> None: ...

@@ -13,7 +13,7 @@ from rocketstream.wire.command import Command, response
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """For what real sockets and threads bring about in their own time."""
-    for _ in range(2000):
+    for _ in range(12_000):
         if condition():
             return
         await asyncio.sleep(0.005)
