@@ -17,7 +17,7 @@ from tests.faults.members import Group, SteadyProducer, wait_until
 QUEUES = 8
 MESSAGES = 200_000
 RATE = 8_000
-GRACEFUL_MESSAGES, GRACEFUL_RATE = 100_000, 5_000
+GRACEFUL_MESSAGES, GRACEFUL_RATE = 100_000, 2_500
 
 
 @pytest.fixture
