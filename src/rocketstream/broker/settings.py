@@ -1,0 +1,99 @@
+"""The settings of the embedded broker, in one place, with RocketMQ's names where RocketMQ has them."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rocketstream.errors import ConfigurationError
+from rocketstream.remoting.acl import Credentials
+from rocketstream.wire.frame import MAX_FRAME_LENGTH
+
+#: RocketMQ's `messageDelayLevel`, in seconds: level 1 is the first.
+DELAY_LEVELS: tuple[int, ...] = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """What an embedded broker is told. Times are seconds, sizes bytes."""
+
+    # --- who and where -------------------------------------------------------------------------------------------
+    data: Path | None = None
+    """Where messages are kept; None keeps them in memory."""
+    host: str = "127.0.0.1"
+    """The address to listen on, and the one that clients are told."""
+    port: int = 0
+    """The name server's port; 0 takes a free one."""
+    broker_port: int = 0
+    """The broker's own port; 0 takes a free one."""
+    cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    name_servers: str | None = None
+    """Register at these instead of running a name server of its own: "host:port;host:port"."""
+    tls: ssl.SSLContext | None = None
+    credentials: tuple[Credentials, ...] = ()
+    """Who may do everything. With any, everybody else is refused."""
+
+    # --- topics and groups ---------------------------------------------------------------------------------------
+    auto_create_topics: bool = True
+    auto_create_groups: bool = True
+    default_queue_count: int = 4
+    """Queues of a topic that is created by sending to it (RocketMQ: min of this and what the sender asks for)."""
+
+    # --- sending -------------------------------------------------------------------------------------------------
+    max_message_size: int = 4 * 1024 * 1024
+    max_frame_length: int = MAX_FRAME_LENGTH
+    delay_levels: tuple[int, ...] = DELAY_LEVELS
+    max_timer_delay: float = 3 * 24 * 3600.0
+    recall_enabled: bool = True
+    transaction_timeout: float = 6.0
+    transaction_check_interval: float = 30.0
+    transaction_check_max: int = 15
+
+    # --- pulling -------------------------------------------------------------------------------------------------
+    max_pull_messages: int = 32
+    max_pull_bytes: int = 256 * 1024
+    sql_filter: bool = True
+    """Whether SQL92 subscriptions are taken (RocketMQ: enablePropertyFilter, off by default; here on)."""
+    lock_expiry: float = 60.0
+    client_expiry: float = 120.0
+    """A client that was silent for so long is forgotten."""
+
+    # --- keeping -------------------------------------------------------------------------------------------------
+    flush: Literal["sync", "async"] = "sync"
+    segment_size: int = 64 * 1024 * 1024
+    max_memory: int = 1024 * 1024 * 1024
+    """Without `data`: how many bytes of messages are kept; the oldest go first."""
+    retention_bytes: int | None = None
+    """With `data`: the oldest segments go once there is more."""
+    retention_time: float | None = 72 * 3600.0
+    """Segments whose newest message is older go; None keeps them."""
+    persist_interval: float = 5.0
+    """How often offsets are written to disk."""
+
+    def __post_init__(self) -> None:
+        for name in ("port", "broker_port"):
+            if not 0 <= getattr(self, name) < 65536:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} is not a port: expected 0 to 65535")
+        for name in (
+            "default_queue_count",
+            "max_message_size",
+            "max_frame_length",
+            "max_pull_messages",
+            "max_pull_bytes",
+            "segment_size",
+            "max_memory",
+            "lock_expiry",
+            "client_expiry",
+            "transaction_timeout",
+            "transaction_check_interval",
+            "persist_interval",
+        ):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be greater than 0")
+        if self.flush not in ("sync", "async"):
+            raise ConfigurationError(f"flush={self.flush!r} must be 'sync' or 'async'")
+        if not self.delay_levels or any(seconds <= 0 for seconds in self.delay_levels):
+            raise ConfigurationError(f"delay_levels={self.delay_levels!r} must be times greater than 0")
