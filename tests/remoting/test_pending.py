@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -32,7 +33,7 @@ async def test_opaques_wrap_and_skip_those_that_are_pending():
     assert [first.opaque, second.opaque, third.opaque] == [0x7FFFFFFE, 0x7FFFFFFF, 0]
     again = PendingTable(first_opaque=0x7FFFFFFF)
     held = await add(again)
-    again._last_opaque = 0x7FFFFFFE
+    again._numbers = itertools.count(0x7FFFFFFF)
     assert again.next_opaque() == 0
     assert held.opaque == 0x7FFFFFFF
 

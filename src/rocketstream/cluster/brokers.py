@@ -78,8 +78,9 @@ class BrokerTable:
         by_id = self._addresses.get(broker_name)
         if not by_id:
             return None
-        if broker_id in by_id:
-            return self._entry(broker_name, broker_id, by_id[broker_id])
+        address = by_id.get(broker_id)  # one look: a caller's thread may ask while the I/O thread forgets
+        if address is not None:
+            return self._entry(broker_name, broker_id, address)
         if broker_id != MASTER_ID and broker_id + 1 in by_id:
             return self._entry(broker_name, broker_id + 1, by_id[broker_id + 1])
         if only_this:

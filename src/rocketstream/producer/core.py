@@ -29,7 +29,7 @@ from rocketstream.errors import (
 )
 from rocketstream.message import Message, MessageQueue
 from rocketstream.producer.accumulator import Accumulator
-from rocketstream.producer.dispatch import Dispatcher, Outcome, Send
+from rocketstream.producer.dispatch import BlockedCaller, Dispatcher, Outcome, Send
 from rocketstream.producer.hooks import SendContext, call, run_after, run_before
 from rocketstream.producer.introduction import Introductions
 from rocketstream.producer.outgoing import Outgoing, Preparation
@@ -101,6 +101,8 @@ class ProducerCore(ClientCore):
         self.catch_up = self._dispatcher.catch_up
         self.has_quick_way = not (producer.send_hooks or producer.retry_another_broker)
         """Whether an attempt ends with the broker's answer: no hook to tell, no status that another may better."""
+        self.may_exchange_here = self.has_quick_way and not (producer.trace or producer.latency_fault_tolerance)
+        """Whether the I/O thread has nothing to note of an attempt, so that a caller may make it all by itself."""
         self.introductions = Introductions()
         self.requests = PendingRequests(producer.max_async_messages)
         self._callback_threads = ThreadPoolExecutor(4, thread_name_prefix="rocketstream-send-callback")
@@ -278,6 +280,16 @@ class ProducerCore(ClientCore):
         """Start a send from any thread; its time-out counts from `begun`."""
         limit = self.producer.send_timeout if timeout is None else timeout
         self._dispatcher.submit(Send(out, outcome, retries, limit, begun, **choice))
+
+    def send_and_wait(
+        self, out: Outgoing, *, timeout: float | None, retries: int, begun: float, **choice: Any
+    ) -> SendReceipt:
+        """Send from a thread that has nothing else to do; not the I/O thread."""
+        self.io.check_may_wait(self.what)
+        caller = BlockedCaller()
+        limit = self.producer.send_timeout if timeout is None else timeout
+        send = Send(out, caller, retries, limit, begun, **choice)
+        return self._dispatcher.send_here(send) or caller.wait()
 
     def new_future(self, on_end: Callable[[], None] | None) -> UserFuture:
         """A future whose callbacks run on this producer's threads."""

@@ -12,6 +12,7 @@ import concurrent.futures
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstream.errors import BrokerError, RemotingError
@@ -108,6 +109,8 @@ class Send:
     arg: Any = None
     may_wait: bool = False
     """Whether it may wait for others with which to share a request (`auto_batch`)."""
+    handed_over: bool = False
+    """Whether a first attempt has failed on the caller's thread and the I/O thread goes on with it."""
 
     @property
     def is_plain(self) -> bool:
@@ -181,20 +184,55 @@ class Dispatcher:
 
     def start(self, send: Send) -> None:
         """Begin a send, the quick way if it can be."""
-        if send.outcome.cancelled():
-            return
+        if not send.outcome.cancelled() and not self._start_quickly(send, here=False):
+            self._start_task(send)
+
+    def send_here(self, send: Send) -> SendReceipt | None:
+        """Send on the thread of a caller that waits for it; None: the receipt, or an error, comes to its outcome."""
+        core = self._core
+        core.io.check(core.what)
+        if core.may_exchange_here and send.is_plain and core.is_running:
+            receipt = self._exchange_here(send)
+            if receipt is not None or send.handed_over:
+                return receipt
+        if not self._start_quickly(send, here=True):
+            self.submit(send)
+        return None
+
+    def _exchange_here(self, send: Send) -> SendReceipt | None:
+        core = self._core
+        instance = core.instance
+        queue = core.quick_queue(send.out, send.sharding_key, send.begun)
+        broker = instance.brokers.master(queue.broker_name) if queue is not None else None
+        if queue is None or broker is None:
+            return None
+        address = broker.address
+        failure: RemotingError | BrokerError
+        try:
+            answer = instance.remoting.exchange_here(address, core.command(send.out, queue), send.begun + send.timeout)
+        except RemotingError as error:
+            failure = error
+        else:
+            if answer is None or answer.code == _GO_AWAY:
+                return None
+            if answer.code in STATUS_BY_CODE:
+                return read_receipt(answer, send.out.message_id, core.shown(queue))
+            failure = broker_error(address, send.out.code, answer)
+        send.handed_over = True
+        core.io.call_soon(partial(self._start_task, send, failed=[(address, failure)], last=queue))
+        return None
+
+    def _start_quickly(self, send: Send, *, here: bool) -> bool:
         core = self._core
         if not core.is_running or not core.has_quick_way or not send.is_plain:
-            self._start_task(send)
-            return
+            return False
         instance = core.instance
         now = instance.clock.monotonic  # kept: the outcome may come while the producer is shut down
         sent_at = now()
         queue = core.quick_queue(send.out, send.sharding_key, sent_at)
         broker = instance.brokers.master(queue.broker_name) if queue is not None else None
         if queue is None or broker is None:
-            self._start_task(send)
-            return
+            return False
         address = broker.address
 
         def on_outcome(outcome: Command | BaseException) -> None:
@@ -216,9 +254,8 @@ class Dispatcher:
                 return
             self._start_task(send, failed=[(address, outcome)], last=queue)
 
-        command = core.command(send.out, queue)
-        if not instance.remoting.try_invoke(address, command, send.begun + send.timeout, on_outcome):
-            self._start_task(send)
+        invoke = instance.remoting.try_invoke_here if here else instance.remoting.try_invoke
+        return invoke(address, core.command(send.out, queue), send.begun + send.timeout, on_outcome)
 
     def _start_task(self, send: Send, **so_far: Any) -> None:
         task = asyncio.ensure_future(self._send(send, so_far))

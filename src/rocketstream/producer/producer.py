@@ -19,7 +19,6 @@ from rocketstream.producer import request_reply, timer
 from rocketstream.producer.accumulator import can_share
 from rocketstream.producer.async_gate import AsyncGate
 from rocketstream.producer.core import ProducerCore, Selector
-from rocketstream.producer.dispatch import BlockedCaller
 from rocketstream.producer.outgoing import Outgoing
 from rocketstream.producer.receipt import SendReceipt
 from rocketstream.producer.settings import ProducerSettings
@@ -130,11 +129,7 @@ class Producer:
         return self._send_and_wait(out, timeout, self._core.clock.monotonic(), **choice)
 
     def _send_and_wait(self, out: Outgoing, timeout: float | None, begun: float, **choice: Any) -> SendReceipt:
-        core = self._core
-        core.io.check_may_wait(core.what)
-        caller = BlockedCaller()
-        core.submit_send(out, caller, timeout=timeout, retries=self._settings.retries, begun=begun, **choice)
-        return caller.wait()
+        return self._core.send_and_wait(out, timeout=timeout, retries=self._settings.retries, begun=begun, **choice)
 
     def send_oneway(
         self,

@@ -24,7 +24,7 @@ from rocketstream.errors import (
 )
 from rocketstream.remoting.connection import Connection
 from rocketstream.remoting.hooks import HookChain, RpcHook
-from rocketstream.remoting.pending import PendingTable
+from rocketstream.remoting.pending import PendingRequest, PendingTable
 from rocketstream.remoting.permits import Permits
 from rocketstream.remoting.pool import ConnectionPool
 from rocketstream.remoting.processors import Processor, Processors
@@ -39,6 +39,8 @@ Callback: TypeAlias = Callable[[Outcome], None]
 
 # A plain int: each response is compared with it, and an enum's member compares slowly.
 _GO_AWAY = int(ResponseCode.GO_AWAY)
+# So many callers in a row, with nobody else on the connection, and they may read their answers themselves.
+_ALONE_AFTER = 4
 
 
 class RemotingClient:
@@ -91,6 +93,7 @@ class RemotingClient:
         if self._scan_timer is not None:
             self._scan_timer.cancel()
         for connection in self._pool.close():
+            self._take_announced(connection)
             self._fail_pending(connection)
         for task in self._tasks:
             task.cancel()  # each hands its callback the news that the client was closed
@@ -201,7 +204,7 @@ class RemotingClient:
 
         request.serialize_type = self.settings.serialize_type
         request.opaque = self._pending.next_opaque()
-        quick = _Quick(self, connection, address, request, callback)
+        quick = _Quick(self, connection, address, request, callback, self._async_permits)
         entry = self._pending.add(request.opaque, connection, address, request.code, now, deadline, quick)
         try:
             if self._hooks:
@@ -215,13 +218,76 @@ class RemotingClient:
             self._clock.call_later(deadline - now, self._expire)
         return True
 
+    def try_invoke_here(self, address: str, request: Command, deadline: float, callback: Callback) -> bool:
+        """The same from any thread, for a caller that waits: the request leaves before this returns.
+
+        Such a caller has one request under way, so it needs no permit, as in Java. A time-out that would need a timer
+        of its own is not for this way.
+        """
+        connection = self._ready_connection(address, request, deadline)
+        if connection is None:
+            return False
+        now = self._clock.monotonic()
+        quick = _Quick(self, connection, address, request, callback, None)
+        entry = PendingRequest(request.opaque, connection, address, request.code, now, deadline, quick)
+        return connection.write_here(request, entry)
+
+    def exchange_here(self, address: str, request: Command, deadline: float) -> Command | None:
+        """Send a request and read its answer, GO_AWAY included, all on the caller's thread; None if that can't be done.
+
+        That is, while nobody else waits on the connection. It raises what `invoke` raises.
+        """
+        connection = self._pool.get(address)
+        if connection is None or connection.line is None or not connection.line.lent:
+            return None
+        if self._ready_connection(address, request, deadline) is not connection:
+            return None
+        sent_at = self._clock.monotonic()
+        try:
+            response = connection.exchange_here(request, deadline)
+        except RequestTimeoutError:
+            connection.call_on_io_thread(self._give_up_if_silent, connection, sent_at)
+            raise
+        if response is not None:
+            if self._hooks:
+                self._hooks.after_response_inline(address, request, response)
+            if response.code == _GO_AWAY:
+                connection.call_on_io_thread(self._pool.retire, connection)
+        return response
+
+    def _ready_connection(self, address: str, request: Command, deadline: float) -> Connection | None:
+        """The connection on which a caller's thread may write this request now; the request is made ready for it."""
+        connection = self._pool.get(address)
+        if (
+            connection is None
+            or connection.congested
+            or deadline < max(self._next_scan, self._clock.monotonic())
+            or not self._hooks.inline
+            or self._closed
+        ):
+            return None
+        request.serialize_type = self.settings.serialize_type
+        request.opaque = self._pending.next_opaque()
+        if self._hooks:
+            self._hooks.before_request_inline(address, request)
+        return connection
+
+    def _take_announced(self, connection: Connection) -> None:
+        line = connection.line
+        while line is not None and line.announced:
+            self._pending.enter(line.announced.popleft())
+
+    def _lend_reading(self, connection: Connection) -> None:
+        self._take_announced(connection)
+        if not self._pending.waiting_on(connection):
+            connection.lend_reading()
+
     def flush(self) -> None:
         """Let what was written in this turn of the loop leave now, not at its end: somebody waits for the answer."""
         self._pool.flush()
 
     def ended_quickly(self, connection: Connection, address: str, request: Command, outcome: Outcome) -> None:
-        """A request of `try_invoke` has its outcome: give back what it took (for `_Quick`)."""
-        self._async_permits.release()
+        """A request of `try_invoke` has its outcome: tell hooks, leave a connection that goes away (for `_Quick`)."""
         if isinstance(outcome, Command):
             if self._hooks:
                 self._hooks.after_response_inline(address, request, outcome)
@@ -339,12 +405,19 @@ class RemotingClient:
                 loop.call_soon_threadsafe(self._write_answer, connection, reply)
 
             self._processors.handle(connection.address, command, answer)
-        elif self._pending.complete(connection, command) is None:
+            return
+        line = connection.line
+        if line is not None:
+            self._take_announced(connection)
+            if line.in_a_row >= _ALONE_AFTER and not line.lent:
+                asyncio.get_running_loop().call_soon(self._lend_reading, connection)
+        if self._pending.complete(connection, command) is None:
             log.warning("%s answered %r, which no request waits for (any more)", connection.address, command)
 
     def on_closed(self, connection: Connection) -> None:
         """A connection has ended (`ConnectionOwner`): it leaves the table and its requests fail at once (REM-07)."""
         self._pool.forget(connection)
+        self._take_announced(connection)
         failed = self._fail_pending(connection)
         level = logging.WARNING if failed else logging.DEBUG
         log.log(level, "%r ended; %d requests were waiting on it", connection, failed)
@@ -378,25 +451,35 @@ class RemotingClient:
 
     def _expire(self) -> None:
         now = self._clock.monotonic()
+        for connection in self._pool.all():
+            self._take_announced(connection)
         for entry in self._pending.expire(now):
             log.warning("%s: no answer to %s within %.3g s", entry.address, entry.request_name, entry.timeout)
-            connection = entry.connection
-            if not isinstance(connection, Connection) or connection.closed:
-                continue
-            silent = now - max(connection.last_read, entry.sent_at)
-            if silent >= self.settings.dead_after:
-                # Otherwise each further request would wait out its time-out, until TCP gives up a quarter hour later.
-                connection.close(f"nothing was heard for {silent:.3g} s")
+            if isinstance(entry.connection, Connection):
+                self._give_up_if_silent(entry.connection, entry.sent_at)
+
+    def _give_up_if_silent(self, connection: Connection, sent_at: float) -> None:
+        silent = self._clock.monotonic() - max(connection.last_read, sent_at)
+        if silent >= self.settings.dead_after and not connection.closed:
+            # Otherwise each further request would wait out its time-out, until TCP gives up a quarter hour later.
+            connection.close(f"nothing was heard for {silent:.3g} s")
 
 
 class _Quick:
     """A request of `try_invoke`: gives the outcome to its callback, on the I/O thread, at once (a `Completion`)."""
 
-    __slots__ = ("_address", "_callback", "_client", "_connection", "_request")
+    __slots__ = ("_address", "_callback", "_client", "_connection", "_permits", "_request")
 
     def __init__(
-        self, client: RemotingClient, connection: Connection, address: str, request: Command, callback: Callback
+        self,
+        client: RemotingClient,
+        connection: Connection,
+        address: str,
+        request: Command,
+        callback: Callback,
+        permits: Permits | None,
     ) -> None:
+        self._permits = permits
         self._client = client
         self._connection = connection
         self._address = address
@@ -411,6 +494,8 @@ class _Quick:
         """Call it with the response or the error."""
         callback, self._callback = self._callback, None
         if callback is not None:
+            if self._permits is not None:
+                self._permits.release()
             self._client.ended_quickly(self._connection, self._address, self._request, outcome)
             callback(outcome)
 

@@ -6,17 +6,31 @@ It decides nothing. What arrives is given to its owner; that it ended is told to
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from rocketstream.clock import Clock
-from rocketstream.errors import ConfigurationError, ConnectError, ProtocolError, SendRequestError
+from rocketstream.errors import (
+    ConfigurationError,
+    ConnectError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimeoutError,
+    SendRequestError,
+)
 from rocketstream.remoting.deadline import done_before
+from rocketstream.remoting.direct_line import DirectLine, direct_line
+from rocketstream.remoting.pending import PendingRequest
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.wire.command import Command
 from rocketstream.wire.frame import FrameReader, encode_frame
 
 _FLUSH_ABOVE = 64 * 1024
+_LOOK_AGAIN = 0.01
+# How long callers may stay away before the I/O thread reads again: until then it does not hear what the peer says.
+_LOAN = 0.05
 
 
 class ConnectionOwner(Protocol):
@@ -55,6 +69,10 @@ class Connection(asyncio.Protocol):
         self._closed = False
         self._outgoing: list[bytes] = []
         self._outgoing_size = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.line: DirectLine | None = None
+        """For callers that write from their own threads; made when the first of them comes."""
+        self._has_no_line = False
         self._writable: asyncio.Future[None] | None = None  # set while the transport's buffer is full
         self.opened_at = self.last_read = self.last_write = clock.monotonic()
 
@@ -103,9 +121,149 @@ class Connection(asyncio.Protocol):
         """Hand what was written to the operating system; happens by itself at the end of the loop's turn."""
         if not self._outgoing:
             return
+        line = self.line
+        if line is None:
+            self._hand_over()
+            return
+        if line.lent:
+            self.take_back()  # what is written here is answered to the I/O thread
+        with line.lock:
+            line.settled = False
+            line.in_a_row = 0
+            self._hand_over()
+        asyncio.get_running_loop().call_soon(self._look_whether_settled)
+
+    def _hand_over(self) -> None:
         pieces, self._outgoing, self._outgoing_size = self._outgoing, [], 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(pieces)
+
+    # --- what callers' threads do with it (see direct_line.py) ----------------------------------------------------
+
+    def write_here(self, command: Command, entry: PendingRequest) -> bool:
+        """Write a command from any thread, now, and announce it in `line`; False if that can't be done."""
+        line, loop = self.line, self._loop
+        if line is None or loop is None:
+            if loop is not None and not self._has_no_line:
+                loop.call_soon_threadsafe(self._open_line)
+            return False
+        return self._write_directly(line, command, entry)
+
+    def exchange_here(self, command: Command, deadline: float) -> Command | None:
+        """Write a command from any thread and read its answer there; None if that can't be done."""
+        line = self.line
+        if line is None or not line.may_be_read or not line.reading.acquire(blocking=False):
+            return None
+        try:
+            if not line.may_be_read or not self._write_directly(line, command, None):
+                return None
+            return self._read_answer(line, command, deadline)
+        finally:
+            line.reading.release()
+            if line.wanted:
+                self.call_on_io_thread(self.take_back)
+
+    def _write_directly(self, line: DirectLine, command: Command, entry: PendingRequest | None) -> bool:
+        pieces = encode_frame(command)
+        with line.lock:
+            if not line.settled or self._outgoing or self._closed:
+                return False
+            self.last_write = self._clock.monotonic()
+            line.in_a_row += 1
+            if entry is not None:
+                line.announced.append(entry)
+            left = line.send(pieces)
+            if left:
+                # The rest comes before anything else; until it has left, nobody else writes here.
+                line.settled = False
+                self._outgoing[:0] = left
+                self.call_on_io_thread(self.flush)
+        return True
+
+    def _read_answer(self, line: DirectLine, command: Command, deadline: float) -> Command:
+        reader, answer = self._reader, None
+        while answer is None:
+            data = line.receive(deadline - self._clock.monotonic())
+            if data is None:
+                raise RequestTimeoutError(self.address, f"no answer to {command.name} in time")
+            self.last_read = self._clock.monotonic()
+            commands: list[Command] = []
+            with contextlib.suppress(ProtocolError):  # told below
+                commands = reader.feed(data)
+            for arrived in commands:
+                if arrived.opaque == command.opaque and arrived.is_response:
+                    answer = arrived
+                else:
+                    self.call_on_io_thread(self._owner.on_command, self, arrived)
+            if not data or reader.failure is not None:
+                line.wanted = True
+                if reader.failure is not None:
+                    self.call_on_io_thread(self.close, _not_the_protocol(reader))
+                if answer is None:
+                    reason = self.reason or "the peer closed it"
+                    raise ConnectionLostError(
+                        self.address, f"the connection ended before {command.name} was answered: {reason}"
+                    )
+        return answer
+
+    def call_on_io_thread(self, callback: Callable[..., object], *args: object) -> None:
+        """Have something done by the thread that owns the connection, soon."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it everything that waits
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    # --- what the I/O thread does for them ------------------------------------------------------------------------
+
+    def _open_line(self) -> None:
+        if self.line is None and not self.closed and self._transport is not None:
+            self.line = direct_line(self._transport)
+            self._has_no_line = self.line is None
+            self._look_whether_settled()
+
+    def _look_whether_settled(self) -> None:
+        line, transport = self.line, self._transport
+        if line is None or transport is None or self._closed or self._outgoing:
+            return  # what is still to be flushed will have it looked at again
+        if transport.get_write_buffer_size():
+            self._clock.call_later(_LOOK_AGAIN, self._look_whether_settled)
+        else:
+            line.settled = True
+
+    def lend_reading(self) -> None:
+        """Let callers read their answers themselves, for as long as they come one after the other."""
+        line, transport = self.line, self._transport
+        if line is None or line.lent or transport is None or self.closed or line.announced or self._outgoing:
+            return
+        transport.pause_reading()
+        line.wanted = False
+        line.lent = True
+        self._clock.call_later(_LOAN, self._look_at_loan, line.reads)
+
+    def _look_at_loan(self, reads: int) -> None:
+        line = self.line
+        if line is None or not line.lent or self._closed:
+            return
+        if line.reads == reads:
+            self.take_back()
+        if line.lent:
+            self._clock.call_later(_LOAN, self._look_at_loan, line.reads)
+
+    def take_back(self) -> None:
+        """Read again; a caller that is still reading is left to it and calls this when it is done."""
+        line, transport = self.line, self._transport
+        if line is None or not line.lent:
+            return
+        line.wanted = True
+        line.in_a_row = 0
+        if line.reading.acquire(blocking=False):
+            try:
+                line.lent = line.wanted = False
+                if self._closed:
+                    line.close()
+                elif transport is not None and not transport.is_closing():
+                    transport.resume_reading()
+            finally:
+                line.reading.release()
 
     async def until_writable(self, deadline: float) -> None:
         """Wait while the peer reads too slowly; a deadline that passes meanwhile is a failed send."""
@@ -125,6 +283,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is open (and its TLS handshake done)."""
+        self._loop = asyncio.get_running_loop()
         self._transport = cast(asyncio.Transport, transport)
         sock: socket.socket | None = transport.get_extra_info("socket")
         if sock is not None:
@@ -146,7 +305,7 @@ class Connection(asyncio.Protocol):
         for command in commands:
             self._owner.on_command(self, command)
         if reader.failure is not None:
-            self.close(f"it sent bytes that are not RocketMQ's protocol: {reader.failure}")
+            self.close(_not_the_protocol(reader))
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
@@ -163,7 +322,13 @@ class Connection(asyncio.Protocol):
         """The socket is closed, by whichever side."""
         if self._closed:
             return
-        self._closed = True
+        line = self.line
+        if line is None:
+            self._closed = True
+        else:
+            with line.lock:  # nothing is announced after this
+                self._closed = True
+            line.shut()
         if not self.reason:
             self.reason = str(error) if error else "the peer closed it"
         self.resume_writing()
@@ -171,6 +336,10 @@ class Connection(asyncio.Protocol):
 
     def _because(self) -> str:
         return f" ({self.reason})" if self.reason else ""
+
+
+def _not_the_protocol(reader: FrameReader) -> str:
+    return f"it sent bytes that are not RocketMQ's protocol: {reader.failure}"
 
 
 async def connect(address: str, owner: ConnectionOwner, settings: RemotingSettings, clock: Clock) -> Connection:

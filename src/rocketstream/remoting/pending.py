@@ -7,6 +7,7 @@ Everything that ends a request goes through this table, and an entry leaves it e
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Protocol
 
@@ -70,26 +71,24 @@ class PendingRequest:
 class PendingTable:
     """opaque → request, for all connections of a client."""
 
-    __slots__ = ("_entries", "_last_opaque", "_waiting")
+    __slots__ = ("_entries", "_numbers", "_waiting")
 
     def __init__(self, first_opaque: int = 0) -> None:
         self._entries: dict[int, PendingRequest] = {}
         self._waiting: dict[object, int] = {}  # connection → how many wait on it; without those on which none does
-        self._last_opaque = first_opaque - 1
+        self._numbers = itertools.count(first_opaque)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"<PendingTable of {len(self._entries)}, last opaque {self._last_opaque}>"
+        return f"<PendingTable of {len(self._entries)}>"
 
     def next_opaque(self) -> int:
-        """A sequence number that no pending request has; it wraps like Java's non-negative int."""
-        opaque = self._last_opaque
+        """A sequence number that no pending request has; it wraps like Java's non-negative int. Any thread may ask."""
         while True:
-            opaque = 0 if opaque >= _MAX_OPAQUE else opaque + 1
+            opaque = next(self._numbers) & _MAX_OPAQUE
             if opaque not in self._entries:
-                self._last_opaque = opaque
                 return opaque
 
     def add(
@@ -104,9 +103,13 @@ class PendingTable:
     ) -> PendingRequest:
         """Enter a request, before it is written."""
         entry = PendingRequest(opaque, connection, address, code, now, deadline, completion)
-        self._entries[opaque] = entry
-        self._waiting[connection] = self._waiting.get(connection, 0) + 1
+        self.enter(entry)
         return entry
+
+    def enter(self, entry: PendingRequest) -> None:
+        """The same for one that was made elsewhere."""
+        self._entries[entry.opaque] = entry
+        self._waiting[entry.connection] = self._waiting.get(entry.connection, 0) + 1
 
     def discard(self, entry: PendingRequest) -> None:
         """Forget a request, whatever became of it."""

@@ -53,6 +53,10 @@ class ConnectionPool:
         connection = self._open.get(address)
         return None if connection is None or connection.closed else connection
 
+    def all(self) -> list[Connection]:
+        """Every open connection, those that are going away too."""
+        return [*self._open.values(), *self._leaving]
+
     def flush(self) -> None:
         """Let what was written leave now."""
         for connection in self._open.values():
@@ -122,7 +126,7 @@ class ConnectionPool:
         self._closed = True
         for attempt in list(self._connecting.values()):
             attempt.cancel()
-        connections = [*self._open.values(), *self._leaving]
+        connections = self.all()
         for connection in connections:
             self.forget(connection)
             connection.close("the client was closed")

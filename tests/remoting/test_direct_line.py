@@ -1,0 +1,377 @@
+"""Requests that callers write from their own threads: they end like all others, and bytes never mix."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from rocketstream.clock import ManualClock
+from rocketstream.errors import ConnectionLostError, RemotingClosedError, RequestTimeoutError
+from rocketstream.remoting.client import Outcome, RemotingClient
+from rocketstream.remoting.connection import Connection
+from rocketstream.remoting.hooks import RpcHook
+from rocketstream.remoting.io_thread import IoThread
+from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.testing.scripted_server import ScriptedServer
+from rocketstream.wire.codes import RequestCode, ResponseCode
+from rocketstream.wire.command import Command, request, response
+from tests.scripted import eventually
+
+ASK = RequestCode.GET_MAX_OFFSET
+SILENT = RequestCode.GET_MIN_OFFSET
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        server.on(ASK, lambda to: response(to, ResponseCode.SUCCESS, header=to.fields, body=to.body))
+        yield server
+
+
+@pytest.fixture
+async def make(clock: ManualClock) -> AsyncIterator[Callable[..., RemotingClient]]:
+    clients: list[RemotingClient] = []
+
+    def make(hooks: tuple[RpcHook, ...] = (), **settings: object) -> RemotingClient:
+        client = RemotingClient(RemotingSettings(**settings), clock=clock, hooks=hooks)  # type: ignore[arg-type]
+        client.start()
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        await client.close()
+        assert client.pending == 0
+        assert client.permits_in_use == (0, 0)
+
+
+async def here(
+    client: RemotingClient, address: str, command: Command, deadline: float, outcomes: list[Outcome]
+) -> bool:
+    """Write it on a thread of its own."""
+    return await asyncio.to_thread(client.try_invoke_here, address, command, deadline, outcomes.append)
+
+
+async def with_a_line(client: RemotingClient, server: ScriptedServer, clock: ManualClock) -> None:
+    """Connect, and let a first caller have the line made."""
+    connection = await client.connect(server.address)
+    assert not await here(client, server.address, request(ASK), clock.monotonic() + 30, [])
+    await eventually(lambda: connection.line is not None and connection.line.settled)
+
+
+@pytest.mark.behaviour("REM-05", "REM-07")
+@pytest.mark.parametrize("ending", ["response", "go away", "cut", "timeout", "closed"])
+async def test_a_request_of_a_callers_thread_has_one_outcome(server, make, clock, ending):
+    client = make()
+    held: list[Command] = []
+    server.on(SILENT, lambda command: held.append(command))
+    await with_a_line(client, server, clock)
+    outcomes: list[Outcome] = []
+    assert await here(client, server.address, request(SILENT), clock.monotonic() + 5, outcomes)
+    assert client.permits_in_use == (0, 0)
+    await server.until_received(1)
+    if ending == "response":
+        server.peers[0].send(response(held[0], ResponseCode.SUCCESS))
+    elif ending == "go away":
+        server.peers[0].send(response(held[0], ResponseCode.GO_AWAY))
+    elif ending == "cut":
+        server.peers[0].cut()
+    elif ending == "timeout":
+        await clock.advance(6)
+    else:
+        await client.close()
+    await eventually(lambda: bool(outcomes))
+    await clock.advance(10)
+    assert client.pending == 0
+    expected = {
+        "response": Command,
+        "go away": Command,
+        "cut": ConnectionLostError,
+        "timeout": RequestTimeoutError,
+        "closed": RemotingClosedError,
+    }
+    assert [type(outcome) for outcome in outcomes] == [expected[ending]]
+    assert server.connections_made == 1
+
+
+async def test_who_would_have_to_wait_is_sent_away(server, make, clock):
+    client = make()
+    outcomes: list[Outcome] = []
+    assert not client.try_invoke_here(server.address, request(ASK), clock.monotonic() + 9, outcomes.append), (
+        "no connection"
+    )
+    await with_a_line(client, server, clock)
+    assert not client.try_invoke_here(server.address, request(ASK), clock.monotonic() + 0.1, outcomes.append), "a timer"
+    waiting = client.begin(server.address, request(ASK), 3)
+    assert not client.try_invoke_here(server.address, request(ASK), clock.monotonic() + 9, outcomes.append), (
+        "the I/O thread's own bytes have not left yet"
+    )
+    await waiting
+    hooked = make(hooks=(RpcHook(),))
+    await hooked.connect(server.address)
+    assert not hooked.try_invoke_here(server.address, request(ASK), clock.monotonic() + 9, outcomes.append), "a hook"
+    assert not outcomes
+
+
+async def test_a_signing_hook_signs_on_the_callers_thread(server, make, clock):
+    class Signer(RpcHook):
+        inline = True
+
+        def before_request(self, address: str, request: Command) -> None:
+            request.fields["signed"] = "yes"
+
+    client = make(hooks=(Signer(),))
+    await with_a_line(client, server, clock)
+    outcomes: list[Outcome] = []
+    assert await here(client, server.address, request(ASK, {"n": "1"}), clock.monotonic() + 9, outcomes)
+    await eventually(lambda: bool(outcomes))
+    assert isinstance(outcomes[0], Command)
+    assert outcomes[0].fields == {"n": "1", "signed": "yes"}
+
+
+async def test_what_the_socket_does_not_take_goes_first_by_the_io_thread(make, clock):
+    """A peer that reads late: one frame is written in part, others queue up behind it, all arrive whole."""
+    async with ScriptedServer() as server:
+        server.on(ASK, lambda to: response(to, ResponseCode.SUCCESS, header=to.fields))
+        client = make(socket_send_buffer=64 * 1024)
+        await with_a_line(client, server, clock)
+        transport = server.peers[0].transport
+        assert transport is not None
+        transport.pause_reading()
+        outcomes: list[Outcome] = []
+        size = 12 * 1024 * 1024
+        assert await here(
+            client, server.address, request(ASK, {"n": "0"}, bytes(size)), clock.monotonic() + 90, outcomes
+        )
+        assert not await here(client, server.address, request(ASK, {"n": "x"}), clock.monotonic() + 90, outcomes)
+        later = [client.begin(server.address, request(ASK, {"n": str(n)}, b"b" * n), 90) for n in (1, 2)]
+        transport.resume_reading()
+        answers = await asyncio.gather(*later)
+        await eventually(lambda: bool(outcomes))
+        assert [answer.fields["n"] for answer in answers] == ["1", "2"]
+        assert [(command.fields["n"], len(command.body)) for command in server.received] == [
+            ("0", size),
+            ("1", 1),
+            ("2", 2),
+        ]
+
+
+async def test_there_is_no_line_through_tls(make, clock, tls_server):
+    server, context = tls_server
+    client = make(tls=context)
+    connection = await client.connect(server.address)
+    for _ in range(2):
+        assert not await here(client, server.address, request(ASK), clock.monotonic() + 30, [])
+        await clock.settle()
+    assert connection.line is None
+    assert (await client.invoke(server.address, request(ASK, {"n": "1"}), 3)).fields == {"n": "1"}
+
+
+@pytest.fixture
+async def tls_server():
+    import ssl
+
+    import trustme
+
+    authority = trustme.CA()
+    ours, theirs = ssl.create_default_context(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.configure_trust(ours)
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    async with ScriptedServer(tls=theirs) as server:
+        server.on(ASK, lambda to: response(to, ResponseCode.SUCCESS, header=to.fields))
+        yield server, ours
+
+
+def test_many_threads_and_the_io_thread_never_mix_their_bytes():
+    """Bodies of all sizes, from eight callers and from the I/O thread at the same time: each gets its own back."""
+    io = IoThread("direct-line-test")
+
+    async def begin() -> tuple[ScriptedServer, RemotingClient]:
+        server = await ScriptedServer().start()
+        server.on(ASK, lambda to: response(to, ResponseCode.SUCCESS, header=to.fields, body=to.body))
+        client = RemotingClient(RemotingSettings(socket_send_buffer=64 * 1024))
+        await client.connect(server.address)
+        return server, client
+
+    server, client = io.run(begin())
+    wrong: list[object] = []
+    directly = 0
+
+    def call(number: int) -> None:
+        nonlocal directly
+        choose = random.Random(number)
+        for turn in range(25):
+            name = f"{number}.{turn}"
+            body = choose.randbytes(choose.choice((0, 10, 1_000, 70_000, 300_000)))
+            command = request(ASK, {"n": name}, body)
+            done = threading.Event()
+            outcomes: list[Outcome] = []
+
+            def conclude(outcome: Outcome, outcomes: list[Outcome] = outcomes, done: threading.Event = done) -> None:
+                outcomes.append(outcome)
+                done.set()
+
+            deadline = client._clock.monotonic() + 60
+            if client.try_invoke_here(server.address, command, deadline, conclude):
+                directly += 1
+                assert done.wait(60)
+                answer = outcomes[0]
+            else:
+                answer = io.run(client.invoke(server.address, command, 60))
+            if not isinstance(answer, Command) or answer.fields["n"] != name or answer.body != body:
+                wrong.append((name, answer))
+
+    try:
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        assert directly, "nobody came through the direct line: the test shows nothing"
+    finally:
+        io.run(client.close())
+        io.run(server.stop())
+        io.stop()
+
+
+# --- callers that read, too -----------------------------------------------------------------------------------------
+
+
+async def lent(client: RemotingClient, server: ScriptedServer, clock: ManualClock) -> Connection:
+    """A connection whose reading is lent: some callers came one after the other, and nobody else."""
+    await with_a_line(client, server, clock)
+    connection = await client.connect(server.address)
+    assert connection.line is not None
+    line = connection.line
+    for number in range(4):
+        assert client.exchange_here(server.address, request(ASK), clock.monotonic() + 9) is None, "nothing is lent yet"
+        outcomes: list[Outcome] = []
+        assert await here(client, server.address, request(ASK, {"n": str(number)}), clock.monotonic() + 9, outcomes)
+        await eventually(lambda outcomes=outcomes: bool(outcomes))
+    await eventually(lambda: line.lent)
+    return connection
+
+
+async def exchange(client: RemotingClient, server: ScriptedServer, command: Command, seconds: float) -> Command | None:
+    return await asyncio.to_thread(client.exchange_here, server.address, command, client._clock.monotonic() + seconds)
+
+
+async def test_callers_in_a_row_read_their_answers_themselves(server, make, clock):
+    client = make()
+    connection = await lent(client, server, clock)
+    for number in range(3):
+        answer = await exchange(client, server, request(ASK, {"n": str(number)}, b"x" * number * 100_000), 9)
+        assert answer is not None
+        assert (answer.fields, len(answer.body)) == ({"n": str(number)}, number * 100_000)
+    assert connection.line.lent
+    assert connection.line.reads >= 3
+    assert client.pending == 0
+
+
+async def test_the_io_thread_reads_again_when_it_writes(server, make, clock):
+    client = make()
+    connection = await lent(client, server, clock)
+    answer = await client.invoke(server.address, request(ASK, {"n": "io"}), 9)
+    assert answer.fields == {"n": "io"}
+    assert not connection.line.lent
+    assert await exchange(client, server, request(ASK), 9) is None
+
+
+async def test_what_a_caller_reads_for_others_reaches_them(server, make, clock):
+    """A caller reads, and waits long; a request of the I/O thread and one of another caller are answered meanwhile."""
+    client = make()
+    held: list[Command] = []
+    server.on(SILENT, lambda command: held.append(command))
+    connection = await lent(client, server, clock)
+    slow = asyncio.ensure_future(exchange(client, server, request(SILENT), 30))
+    await eventually(lambda: bool(held))
+    others: list[Outcome] = []
+    assert await here(client, server.address, request(ASK, {"n": "other"}), clock.monotonic() + 9, others)
+    answer = await client.invoke(server.address, request(ASK, {"n": "io"}), 9)
+    assert answer.fields == {"n": "io"}
+    await eventually(lambda: bool(others))
+    assert not slow.done()
+    server.peers[0].send(response(held[0], ResponseCode.SUCCESS))
+    assert (await slow).code == ResponseCode.SUCCESS
+    await eventually(lambda: not connection.line.lent)
+    assert (await client.invoke(server.address, request(ASK, {"n": "after"}), 9)).fields == {"n": "after"}
+
+
+async def test_a_peer_that_speaks_up_is_heard_when_callers_stay_away(server, make, clock):
+    client = make()
+    heard: list[int] = []
+    client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda address, command: heard.append(1))
+    connection = await lent(client, server, clock)
+    server.peers[0].send(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, opaque=77, flag=2))
+    await clock.advance(0.2)
+    await eventually(lambda: bool(heard))
+    assert not connection.line.lent
+
+
+@pytest.mark.behaviour("REM-07")
+async def test_a_caller_that_reads_is_told_of_the_end_of_its_connection(server, make, clock):
+    client = make()
+    server.on(SILENT, lambda command: server.peers[0].cut())
+    await lent(client, server, clock)
+    with pytest.raises(ConnectionLostError, match="ended before GET_MIN_OFFSET was answered"):
+        await exchange(client, server, request(SILENT), 30)
+    await eventually(lambda: not client.connections)
+    assert (await client.invoke(server.address, request(ASK, {"n": "new"}), 9)).fields == {"n": "new"}
+    assert server.connections_made == 2
+
+
+async def test_a_caller_that_reads_is_told_that_the_client_was_closed(server, make, clock):
+    client = make()
+    held: list[Command] = []
+    server.on(SILENT, lambda command: held.append(command))
+    await lent(client, server, clock)
+    reading = asyncio.ensure_future(exchange(client, server, request(SILENT), 30))
+    await eventually(lambda: bool(held))
+    await client.close()
+    with pytest.raises(ConnectionLostError, match="the client was closed"):
+        await reading
+
+
+@pytest.mark.behaviour("REM-03")
+async def test_a_caller_that_reads_gives_up_at_its_deadline(server, make, clock):
+    client = make(scan_delay=0.0, scan_period=0.01)
+    held: list[Command] = []
+    server.on(SILENT, lambda command: held.append(command))
+    connection = await lent(client, server, clock)
+    with pytest.raises(RequestTimeoutError, match="no answer to GET_MIN_OFFSET"):
+        await exchange(client, server, request(SILENT), 0.05)
+    # Its answer comes late: nobody's any more, and in nobody's way.
+    server.peers[0].send(response(held[0], ResponseCode.SUCCESS, header={"n": "late"}))
+    answer = await exchange(client, server, request(ASK, {"n": "next"}), 9)
+    assert answer is not None
+    assert answer.fields == {"n": "next"}
+    assert not connection.closed
+
+
+async def test_bytes_that_are_no_frame_end_a_caller_that_reads(server, make, clock):
+    client = make()
+    server.on(SILENT, lambda command: server.peers[0].send_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    await lent(client, server, clock)
+    with pytest.raises(ConnectionLostError):
+        await exchange(client, server, request(SILENT), 30)
+    await eventually(lambda: not client.connections)
+
+
+async def test_a_connection_that_goes_away_is_left(server, make, clock):
+    client = make()
+    server.on(SILENT, lambda command: response(command, ResponseCode.GO_AWAY))
+    await lent(client, server, clock)
+    answer = await exchange(client, server, request(SILENT), 30)
+    assert answer is not None
+    assert answer.code == ResponseCode.GO_AWAY
+    await eventually(lambda: not client.connections)
