@@ -109,6 +109,8 @@ class Send:
     arg: Any = None
     may_wait: bool = False
     """Whether it may wait for others with which to share a request (`auto_batch`)."""
+    chosen: MessageQueue | None = None
+    """The queue of its first attempt: chosen once, or round robin would leave some out."""
     handed_over: bool = False
     """Whether a first attempt has failed on the caller's thread and the I/O thread goes on with it."""
 
@@ -202,7 +204,7 @@ class Dispatcher:
     def _exchange_here(self, send: Send) -> SendReceipt | None:
         core = self._core
         instance = core.instance
-        queue = core.quick_queue(send.out, send.sharding_key, send.begun)
+        queue = send.chosen = core.quick_queue(send.out, send.sharding_key, send.begun)
         broker = instance.brokers.master(queue.broker_name) if queue is not None else None
         if queue is None or broker is None:
             return None
@@ -229,7 +231,8 @@ class Dispatcher:
         instance = core.instance
         now = instance.clock.monotonic  # kept: the outcome may come while the producer is shut down
         sent_at = now()
-        queue = core.quick_queue(send.out, send.sharding_key, sent_at)
+        queue = send.chosen or core.quick_queue(send.out, send.sharding_key, sent_at)
+        send.chosen = queue
         broker = instance.brokers.master(queue.broker_name) if queue is not None else None
         if queue is None or broker is None:
             return False
