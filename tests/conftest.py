@@ -10,7 +10,8 @@ import pytest
 
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.remoting.settings import RemotingSettings
-from rocketstream.testing import RocketMQCluster
+from rocketstream.testing import EmbeddedCluster, RocketMQCluster
+from rocketstream.testing.plugin import require_real
 from tests.bare_client import BareClient
 from tests.interop.java_peer import JavaPeer
 
@@ -24,8 +25,9 @@ pytest_plugins = ["pytester", "tests.behaviours.checklist"]
 
 
 @pytest.fixture(scope="session")
-def java_peer(rocketmq_cluster: RocketMQCluster) -> Iterator[JavaPeer]:
-    """RocketMQ's Java client of the cluster's version, connected to it."""
+def java_peer(rocketmq_cluster: RocketMQCluster | EmbeddedCluster) -> Iterator[JavaPeer]:
+    """RocketMQ's Java client of the cluster's version (of 5.5.0 for embedded brokers), connected to it."""
+    require_real(rocketmq_cluster.version)
     with JavaPeer(rocketmq_cluster.version, rocketmq_cluster.name_server_address) as peer:
         yield peer
 

@@ -9,10 +9,12 @@ markers say; `pytest --collect-only -q --write-behaviours` writes that table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+
+from rocketstream.testing.plugin import EMBEDDED, VERSIONS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
@@ -70,30 +72,39 @@ def claimed(item: pytest.Item) -> list[str]:
     return [row for marker in item.iter_markers("behaviour") for row in marker.args]
 
 
-def shown_on(item: pytest.Item) -> str:
-    """What a test of ours runs against, by the fixtures that it asks for."""
+def targets(item: pytest.Item) -> set[str]:
+    """The brokers that a test is parametrized with: versions of RocketMQ, or the embedded one."""
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec is not None else ()
+    return {value for value in values if isinstance(value, str) and value in (EMBEDDED, *VERSIONS)}
+
+
+def shown_on(items: Sequence[pytest.Item]) -> str:
+    """What a test of ours runs against, by the brokers and fixtures of all its variants."""
+    item = items[0]
     fixtures = set(getattr(item, "fixturenames", ()))
-    path = item.nodeid.partition("::")[0]
-    if fixtures & {"rocketmq_cluster", "rocketmq_version", "own_cluster"} or "java_peer" in fixtures:
-        versions = next((marker.args for marker in item.iter_markers("rocketmq_versions")), ("5.5.0", "4.9.7"))
-        return "RocketMQ " + " and ".join(versions)
-    if "fault_proxy" in fixtures:
-        return "the fault proxy"
-    return "Java's own classes" if path.startswith("tests/interop/") else "unit and scripted peers"
+    if item.nodeid.startswith("tests/interop/") and not fixtures & {"rocketmq_cluster", "cluster"}:
+        return "Java's own classes"
+    found: set[str] = set().union(*map(targets, items))
+    real = " and ".join(version for version in VERSIONS if version in found)
+    if found:
+        embedded = ["the embedded broker"] if EMBEDDED in found else []
+        return ", ".join([*embedded, *([f"RocketMQ {real}"] if real else [])])
+    return "the fault proxy" if "fault_proxy" in fixtures else "unit and scripted peers"
 
 
 def table(ids: Iterable[str], items: Iterable[pytest.Item]) -> str:
     """The section of the document that says which test shows which row."""
-    tests: dict[str, dict[str, str]] = {}
+    tests: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in items:
         name = item.nodeid.partition("[")[0].removeprefix("tests/")
         for row in claimed(item):
-            tests.setdefault(row, {})[name] = shown_on(item)
+            tests.setdefault(row, {}).setdefault(name, []).append(item)
     lines = [_TABLE, "", "Written from the tests' markers by `pytest --collect-only -q --write-behaviours`.", ""]
     lines += ["| row | shown by (in `tests/`) | on |", "|---|---|---|"]
     for row in ids:
-        for number, (name, where) in enumerate(sorted(tests.get(row, {}).items())):
-            lines.append(f"| {f'`{row}`' if not number else ''} | `{name}` | {where} |")
+        for number, (name, variants) in enumerate(sorted(tests.get(row, {}).items())):
+            lines.append(f"| {f'`{row}`' if not number else ''} | `{name}` | {shown_on(variants)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from rocketstream import AdminClient, ConsumeResult, PushConsumer
 from rocketstream.admin.values import GroupProgress
-from rocketstream.cli.app import app
+from rocketstream.cli.app import make_app
 from tests.bare_client import BareConsumer
 from tests.cli.test_operate import Run, documents
 from tests.cli.test_processes import PROGRAM, environment
@@ -23,7 +23,7 @@ def run(rocketmq_cluster) -> Run:
     """Run a command on the cluster; it must succeed unless a code is given."""
 
     def run(*arguments: str, code: int = 0) -> Result:
-        done = CliRunner().invoke(app, [*arguments, "-n", rocketmq_cluster.name_server_address])
+        done = CliRunner().invoke(make_app(), [*arguments, "-n", rocketmq_cluster.name_server_address])
         assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
         return done
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from rocketstream import AdminClient
 from rocketstream.admin.values import GroupProgress, QueueProgress
 from rocketstream.cli import lag as lag_command
-from rocketstream.cli.app import app
+from rocketstream.cli.app import make_app
 from tests.bare_client import BareConsumer, eventually
 
 Run = Callable[..., Result]
@@ -24,7 +24,7 @@ def run(rocketmq_cluster, monkeypatch) -> Run:
     monkeypatch.setenv("NAMESRV_ADDR", rocketmq_cluster.name_server_address)
 
     def run(*arguments: str, code: int = 0, stdin: str | bytes | None = None) -> Result:
-        done = CliRunner().invoke(app, list(arguments), input=stdin)
+        done = CliRunner().invoke(make_app(), list(arguments), input=stdin)
         assert done.exit_code == code, (done.stdout, done.stderr, done.exception)
         assert "\x1b" not in done.stdout, "colours are for terminals"
         return done
@@ -238,7 +238,7 @@ def test_consume_by_plain_pulls(run, client, topic):
     ],
 )
 def test_wrong_arguments_are_one_sentence_and_code_2(arguments, problem):
-    done = CliRunner().invoke(app, list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:1"})
+    done = CliRunner().invoke(make_app(), list(arguments), env={"NAMESRV_ADDR": "127.0.0.1:1"})
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith(f"rocketstream: {problem}")
     assert len(done.stderr.splitlines()) == 1
@@ -256,9 +256,9 @@ def test_wrong_arguments_are_one_sentence_and_code_2(arguments, problem):
 def test_nothing_to_list_is_a_remark_and_no_empty_table(monkeypatch, command, remark):
     monkeypatch.setattr(AdminClient, "topics", lambda self: [])
     monkeypatch.setattr(AdminClient, "groups", lambda self, *, lag: [])
-    done = CliRunner().invoke(app, [*command, "-n", "127.0.0.1:1"])
+    done = CliRunner().invoke(make_app(), [*command, "-n", "127.0.0.1:1"])
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", remark)
-    assert CliRunner().invoke(app, [*command, "--json", "-n", "127.0.0.1:1"]).stdout == "[]\n"
+    assert CliRunner().invoke(make_app(), [*command, "--json", "-n", "127.0.0.1:1"]).stdout == "[]\n"
 
 
 def test_lag_is_watched_until_it_is_interrupted(monkeypatch):
@@ -281,6 +281,6 @@ def test_lag_is_watched_until_it_is_interrupted(monkeypatch):
 
     monkeypatch.setattr("rocketstream.cli._connection.Connection.admin", lambda self: Admin())
     monkeypatch.setattr(lag_command.threading.Event, "wait", lambda self, seconds: None)
-    done = CliRunner().invoke(app, ["lag", "g", "--watch", "--json", "-n", "127.0.0.1:1"])
+    done = CliRunner().invoke(make_app(), ["lag", "g", "--watch", "--json", "-n", "127.0.0.1:1"])
     assert done.exit_code == 130
     assert [json.loads(line)["lag"] for line in done.stdout.splitlines()] == [3, 2, 1]

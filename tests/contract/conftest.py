@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rocketstream import AdminClient, Producer, PushConsumer
-from rocketstream.testing import RocketMQCluster
+from rocketstream.testing import EmbeddedCluster, RocketMQCluster
+from rocketstream.testing.plugin import EMBEDDED
+from tests.contract.clusters import AnyCluster
 from tests.contract.consuming import Heard, broker_settings, new_consumer
 
 
@@ -37,6 +39,12 @@ def consume(rocketmq_cluster: RocketMQCluster, unique_group: str) -> Iterator[Ca
             return stack.enter_context(new_consumer(group, address, listener, topics, **settings))
 
         yield consume
+
+
+@pytest.fixture
+def rocketmq_target(rocketmq_cluster: AnyCluster) -> str:
+    """What the test runs on, for a cluster of its own of the same kind."""
+    return EMBEDDED if isinstance(rocketmq_cluster, EmbeddedCluster) else rocketmq_cluster.version
 
 
 @pytest.fixture

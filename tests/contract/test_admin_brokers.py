@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
 from rocketstream import AdminClient, Message, Producer
 from rocketstream.errors import RemotingError
-from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import require_real
+from rocketstream.testing.plugin import EMBEDDED
 from tests.bare_client import eventually
+from tests.contract.clusters import new_cluster, require_target, silenced
 
 
-def test_two_brokers_one_of_which_falls_silent_and_dies():
-    require_real("5.5.0")
+@pytest.mark.parametrize("version", [EMBEDDED, "5.5.0"])
+def test_two_brokers_one_of_which_falls_silent_and_dies(version, request):
+    require_target(request, version)
     with (
-        RocketMQCluster("5.5.0", brokers=2) as cluster,
+        new_cluster(version, brokers=2) as cluster,
         AdminClient(cluster.name_server_address, timeout=2.0) as admin,
     ):
         route = admin.create_topic("orders", queues=2)
@@ -33,8 +31,7 @@ def test_two_brokers_one_of_which_falls_silent_and_dies():
             assert admin.message(receipt.message_id, "orders").queue == receipt.queue
             assert admin.message(receipt.offset_message_id).message_id == receipt.message_id
 
-        os.kill(cluster.brokers[1].pid, signal.SIGSTOP)
-        try:
+        with silenced(cluster.brokers[1]):
             alive, silent = admin.cluster().brokers
             assert (alive.broker_name, alive.problem) == ("broker-a", None)
             assert silent.broker_name == "broker-b"
@@ -44,8 +41,6 @@ def test_two_brokers_one_of_which_falls_silent_and_dies():
                 with pytest.raises(RemotingError) as caught:
                     question()
                 assert caught.value.address == cluster.brokers[1].address
-        finally:
-            os.kill(cluster.brokers[1].pid, signal.SIGCONT)
         cluster.brokers[1].kill()
         eventually(lambda: [broker.broker_name for broker in admin.cluster().brokers] == ["broker-a"])
         assert {message.broker_name for message in admin.peek("orders", 20)} == {"broker-a"}

@@ -19,12 +19,11 @@ from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.errors import OffsetStoreError, OffsetUnknownError, SendFailedError, TopicRouteNotFoundError
 from rocketstream.message import MessageHeader, MessageQueue, ReceivedMessage
 from rocketstream.remoting.io_thread import IoThread
-from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import VERSIONS, require_real
 from rocketstream.wire.codes import RequestCode
 from rocketstream.wire.headers.send import SendMessageRequestHeaderV2
 from rocketstream.wire.properties import encode_properties
 from tests.bare_client import BareClient, BareConsumer, eventually
+from tests.contract.clusters import TARGETS, new_cluster, require_target
 
 
 def join(client: BareClient, group: str, *topics: str) -> None:
@@ -96,13 +95,10 @@ def test_an_offset_of_a_group_that_the_broker_does_not_know_is_refused(client, t
 
 
 @pytest.mark.behaviour("OFF-01", "REB-06")
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", TARGETS)
 def test_a_broker_that_is_down_is_an_error_and_its_offsets_outlast_it(version, request, unique_topic, unique_group):
-    chosen = request.config.getoption("--rocketmq-version")
-    if chosen and version not in chosen:
-        pytest.skip(f"not among the chosen versions {chosen}")
-    require_real(version)
-    with RocketMQCluster(version) as cluster:
+    require_target(request, version)
+    with new_cluster(version) as cluster:
         broker = cluster.brokers[0]
         client = BareClient(cluster.name_server_address, IoThread.shared())
         try:

@@ -20,18 +20,22 @@ from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import VERSIONS, require_real
+from rocketstream.testing.plugin import EMBEDDED, VERSIONS
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.command import Command, request
 from tests.bare_client import BareClient, BareConsumer, eventually
+from tests.contract.clusters import TARGETS, AnyCluster, new_cluster, require_target
+
+
+@pytest.fixture(params=TARGETS)
+def version(request: pytest.FixtureRequest) -> str:
+    require_target(request, request.param)
+    return str(request.param)
 
 
 @pytest.fixture(params=VERSIONS)
-def version(request: pytest.FixtureRequest) -> str:
-    chosen = request.config.getoption("--rocketmq-version")
-    if chosen and request.param not in chosen:
-        pytest.skip(f"not among the chosen versions {chosen}")
-    require_real(request.param)
+def real_version(request: pytest.FixtureRequest) -> str:
+    require_target(request, request.param)
     return str(request.param)
 
 
@@ -39,7 +43,7 @@ def version(request: pytest.FixtureRequest) -> str:
 def connect_to() -> Iterator[Callable[..., BareClient]]:
     clients: list[BareClient] = []
 
-    def connect_to(cluster: RocketMQCluster, remoting: dict[str, Any] | None = None, **settings: Any) -> BareClient:
+    def connect_to(cluster: AnyCluster, remoting: dict[str, Any] | None = None, **settings: Any) -> BareClient:
         client = BareClient(
             cluster.name_server_address, IoThread.shared(), remoting=RemotingSettings(**(remoting or {})), **settings
         )
@@ -53,7 +57,7 @@ def connect_to() -> Iterator[Callable[..., BareClient]]:
 
 @pytest.mark.behaviour("REM-02", "REM-07")
 def test_a_broker_that_dies_fails_its_callers_at_once_and_is_found_again(version, connect_to, unique_topic):
-    with RocketMQCluster(version) as cluster:
+    with new_cluster(version) as cluster:
         broker = cluster.brokers[0]
         client = connect_to(cluster)
         client.create_topic(broker.address, unique_topic)
@@ -88,7 +92,7 @@ def test_a_broker_that_dies_fails_its_callers_at_once_and_is_found_again(version
 
 @pytest.mark.behaviour("REM-13")
 def test_routes_come_from_the_name_server_that_is_left(version, connect_to, unique_topic):
-    with RocketMQCluster(version, name_servers=2) as cluster:
+    with new_cluster(version, name_servers=2) as cluster:
         client = connect_to(cluster)
         client.create_topic(cluster.brokers[0].address, unique_topic)
         servers = client.instance.name_servers
@@ -103,8 +107,8 @@ def test_routes_come_from_the_name_server_that_is_left(version, connect_to, uniq
         eventually(lambda: not servers.unreachable)  # by its own scan, each 3 s
 
 
-def test_masters_and_slaves_are_known_and_told(version, connect_to, unique_topic, unique_group):
-    with RocketMQCluster(version, brokers=1, slaves=1) as cluster:
+def test_masters_and_slaves_are_known_and_told(real_version, connect_to, unique_topic, unique_group):
+    with RocketMQCluster(real_version, brokers=1, slaves=1) as cluster:
         client = connect_to(cluster)
         master, slave = cluster.brokers[0], cluster.slaves[0]
         client.create_topic(master.address, unique_topic)
@@ -122,6 +126,14 @@ def test_masters_and_slaves_are_known_and_told(version, connect_to, unique_topic
 class Certificates:
     directory: Path
     authority: trustme.CA
+
+    def options(self, version: str) -> dict[str, Any]:
+        """Those of a cluster that speaks nothing but TLS."""
+        if version != EMBEDDED:
+            return {"jvm_properties": self.server_properties(), "tls": self.client_context()}
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
+        return {"tls": context}
 
     def server_properties(self) -> dict[str, str]:
         """The JVM properties of a server that speaks nothing but TLS."""
@@ -152,9 +164,8 @@ class Certificates:
 @pytest.mark.behaviour("REM-12")
 def test_tls_with_a_broker_that_enforces_it(version, connect_to, unique_topic, tmp_path):
     certificates = Certificates(tmp_path, trustme.CA())
-    properties = certificates.server_properties()
     context = certificates.client_context()
-    with RocketMQCluster(version, jvm_properties=properties, tls=context) as cluster:
+    with new_cluster(version, **certificates.options(version)) as cluster:
         broker = cluster.brokers[0].address
         client = connect_to(cluster, {"tls": context})
         client.create_topic(broker, unique_topic)
@@ -192,12 +203,14 @@ ACL_5 = {
 
 @pytest.mark.behaviour("REM-08")
 def test_a_signed_request_is_let_in_and_a_wrong_one_is_not(version, connect_to, unique_topic, tmp_path):
-    config: dict[str, str] = ACL_5
+    options: dict[str, Any] = {"broker_config": ACL_5}
     if version == "4.9.7":
-        config = {"aclEnable": "true"}
+        options = {"broker_config": {"aclEnable": "true"}}
         (tmp_path / "broker-a" / "conf").mkdir(parents=True)
         (tmp_path / "broker-a" / "conf" / "plain_acl.yml").write_text(ACL_4_9)
-    with RocketMQCluster(version, broker_config=config, directory=tmp_path) as cluster:
+    elif version == EMBEDDED:
+        options = {"credentials": [Credentials("RocketMQ", "12345678")]}
+    with new_cluster(version, directory=tmp_path, **options) as cluster:
         broker = cluster.brokers[0].address
         client = connect_to(cluster, credentials=Credentials("RocketMQ", "12345678"))
         client.create_topic(broker, unique_topic)
@@ -212,7 +225,7 @@ def test_a_signed_request_is_let_in_and_a_wrong_one_is_not(version, connect_to, 
         operators_are_checked(cluster, unique_topic)
 
 
-def operators_are_checked(cluster: RocketMQCluster, topic: str) -> None:
+def operators_are_checked(cluster: AnyCluster, topic: str) -> None:
     """With the right key an operator sees everything; without it the broker's own words say why not."""
     broker = cluster.brokers[0].address
     with AdminClient(cluster.name_server_address, credentials=Credentials("RocketMQ", "12345678")) as operator:
@@ -236,10 +249,10 @@ def operators_are_checked(cluster: RocketMQCluster, topic: str) -> None:
                 assert caught.value.remark in str(caught.value)
 
 
-def test_go_away_of_a_broker_that_stops_is_understood(connect_to, unique_topic):
+def test_go_away_of_a_broker_that_stops_is_understood(request, connect_to, unique_topic):
     """5.x only: 4.9 has no such answer. A stopping broker sends it on every connection, old and new."""
     version = "5.5.0"
-    require_real(version)
+    require_target(request, version)
     seen: list[int] = []
 
     class Watch(RpcHook):

@@ -16,6 +16,7 @@ from rocketstream.producer import SendContext, SendHook
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.testing import RocketMQCluster
 from tests.bare_client import BareClient, eventually
+from tests.contract.clusters import new_cluster
 from tests.stored import stored
 
 
@@ -142,7 +143,7 @@ def test_requests_in_a_namespace(producer, reader, rocketmq_cluster, unique_topi
         assert asking.request(Message(unique_topic, b"ping"), timeout=30.0).body == b"pong"
 
 
-def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, rocketmq_cluster, unique_group):
+def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, rocketmq_target, unique_group):
     """The topic is on one broker of two, so the other one has never heard of the producer."""
     through: list[str] = []
 
@@ -150,7 +151,7 @@ def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, ro
         def before_send(self, context: SendContext) -> None:
             through.append(context.queue.broker_name)
 
-    with RocketMQCluster(rocketmq_cluster.version, brokers=2) as cluster:
+    with new_cluster(rocketmq_target, brokers=2) as cluster:
         client = BareClient(cluster.name_server_address, IoThread.shared())
         try:
             client.create_topic(cluster.brokers[1].address, unique_topic)

@@ -15,8 +15,9 @@ from rocketstream.errors import ConfigurationError, RecallFailedError, Unsupport
 from rocketstream.producer.timer import RecallHandle
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import require_real
+from rocketstream.testing.plugin import EMBEDDED
 from tests.bare_client import BareClient, eventually
+from tests.contract.clusters import AnyCluster, new_cluster, require_target
 from tests.stored import stored
 
 
@@ -74,16 +75,16 @@ def test_delay_levels_on_both(producer, client, topic):
     assert message.store_timestamp - message.born_timestamp >= 900
 
 
-@pytest.fixture(scope="module")
-def recalling() -> Iterator[RocketMQCluster]:
+@pytest.fixture(scope="module", params=[EMBEDDED, "5.5.0"])
+def recalling(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     """A broker only recalls messages when told to."""
-    require_real("5.5.0")
-    with RocketMQCluster("5.5.0", broker_config={"recallMessageEnable": "true"}) as cluster:
+    require_target(request, request.param)
+    with new_cluster(request.param, broker_config={"recallMessageEnable": "true"}) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def recalling_client(recalling: RocketMQCluster) -> Iterator[BareClient]:
+def recalling_client(recalling: AnyCluster) -> Iterator[BareClient]:
     client = BareClient(recalling.name_server_address, IoThread.shared())
     yield client
     client.close()

@@ -11,9 +11,8 @@ import pytest
 from rocketstream import Message, MessageQueue, ReceivedMessage, TransactionProducer, TransactionState
 from rocketstream.cluster.names import with_namespace
 from rocketstream.remoting.io_thread import IoThread
-from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import VERSIONS, require_real
 from tests.bare_client import BareClient, eventually
+from tests.contract.clusters import TARGETS, AnyCluster, new_cluster, require_target
 from tests.stored import stored
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
@@ -22,30 +21,27 @@ COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, 
 IMPATIENT = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "transactionCheckMax": "100"}
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster]:
-    chosen = request.config.getoption("--rocketmq-version")
-    if chosen and request.param not in chosen:
-        pytest.skip(f"not among the chosen versions {chosen}")
-    require_real(request.param)
-    with RocketMQCluster(request.param, broker_config=IMPATIENT) as cluster:
+@pytest.fixture(scope="module", params=TARGETS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
+    require_target(request, request.param)
+    with new_cluster(request.param, broker_config=IMPATIENT) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def reader(cluster: RocketMQCluster) -> Iterator[BareClient]:
+def reader(cluster: AnyCluster) -> Iterator[BareClient]:
     client = BareClient(cluster.name_server_address, IoThread.shared())
     yield client
     client.close()
 
 
 @pytest.fixture
-def create_topic(cluster: RocketMQCluster, reader: BareClient) -> Callable[..., None]:
+def create_topic(cluster: AnyCluster, reader: BareClient) -> Callable[..., None]:
     return lambda topic, queues=1: reader.create_topic(cluster.brokers[0].address, topic, queues)
 
 
 @pytest.fixture
-def producer(cluster: RocketMQCluster, unique_group: str) -> Iterator[Callable[..., TransactionProducer]]:
+def producer(cluster: AnyCluster, unique_group: str) -> Iterator[Callable[..., TransactionProducer]]:
     """Start producers; they are shut down at the end."""
     producers: list[TransactionProducer] = []
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import VERSIONS, require_real
+from rocketstream.testing.plugin import require_real
+from tests.contract.clusters import TARGETS, AnyCluster, new_cluster, require_target
 from tests.interop.java_peer import JavaPeer
 
 CONFIG = {
@@ -20,19 +20,17 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="package", params=VERSIONS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster]:
+@pytest.fixture(scope="package", params=TARGETS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     """Two brokers with short times."""
-    chosen = request.config.getoption("--rocketmq-version")
-    if chosen and request.param not in chosen:
-        pytest.skip(f"not among the chosen versions {chosen}")
-    require_real(request.param)
-    with RocketMQCluster(request.param, brokers=2, broker_config=CONFIG) as cluster:
+    require_target(request, request.param)
+    with new_cluster(request.param, brokers=2, broker_config=CONFIG) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="package")
-def peer(cluster: RocketMQCluster) -> Iterator[JavaPeer]:
-    """Java's client of that cluster."""
+def peer(cluster: AnyCluster) -> Iterator[JavaPeer]:
+    """Java's client of that cluster's version (of 5.5.0 for embedded brokers)."""
+    require_real(cluster.version)
     with JavaPeer(cluster.version, cluster.name_server_address) as peer:
         yield peer

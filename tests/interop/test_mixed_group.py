@@ -31,9 +31,11 @@ from rocketstream.consumer.allocation import (
     AllocateMachineRoomNearby,
     AllocateStrategy,
 )
-from rocketstream.testing import RocketMQCluster
-from rocketstream.testing.plugin import VERSIONS, require_real
+from rocketstream.testing import EmbeddedCluster, RocketMQCluster
+from rocketstream.testing.embedded_cluster import EmbeddedBrokerNode
+from rocketstream.testing.plugin import EMBEDDED, require_real
 from tests.bare_client import eventually
+from tests.contract.clusters import TARGETS, AnyCluster, require_target
 from tests.interop.java_peer import JavaMember, JavaPeer
 
 BROKERS = ("r1@a", "r2@b")
@@ -54,18 +56,23 @@ class RoomsCluster(RocketMQCluster):
         super()._start_nodes()
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
-def rooms(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster]:
-    chosen = request.config.getoption("--rocketmq-version")
-    if chosen and request.param not in chosen:
-        pytest.skip(f"not among the chosen versions {chosen}")
-    require_real(request.param)
-    with RoomsCluster(request.param, brokers=2) as cluster:
+class EmbeddedRooms(EmbeddedCluster):
+    """The same in this process."""
+
+    def _new_broker(self, name: str) -> EmbeddedBrokerNode:
+        return super()._new_broker(BROKERS[len(self.brokers)])
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def rooms(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
+    require_target(request, request.param)
+    with EmbeddedRooms(brokers=2) if request.param == EMBEDDED else RoomsCluster(request.param, brokers=2) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def java(rooms: RocketMQCluster) -> Iterator[JavaPeer]:
+def java(rooms: AnyCluster) -> Iterator[JavaPeer]:
+    require_real(rooms.version)
     with JavaPeer(rooms.version, rooms.name_server_address) as java:
         yield java
 
@@ -200,7 +207,7 @@ class SharedGroup:
 
 @pytest.mark.behaviour("REB-04")
 def test_java_and_python_members_share_and_hand_over(
-    rooms: RocketMQCluster, java: JavaPeer, unique_topic: str, unique_group: str
+    rooms: AnyCluster, java: JavaPeer, unique_topic: str, unique_group: str
 ):
     groups: dict[str, SharedGroup] = {}
     for name in strategies([]):

@@ -62,6 +62,67 @@ def test_five(rocketmq_cluster):
     assert re.findall(r"::(\S+)", result.stdout.str()) == ["test_five[5.5.0]"]
 
 
+def test_embedded_brokers_are_a_target_of_who_asks_for_them(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        TEST
+        + """
+import pytest
+@pytest.mark.rocketmq_versions("5.5.0")
+def test_five(rocketmq_cluster):
+    assert rocketmq_cluster.version == "5.5.0"
+@pytest.mark.rocketmq_versions("4.9.7")
+def test_four(rocketmq_cluster):
+    pass
+@pytest.mark.rocketmq_real
+def test_real(rocketmq_cluster):
+    pass
+"""
+    )
+    result = pytester.runpytest("-v", "--strict-markers", "--rocketmq-version", "embedded")
+    result.assert_outcomes(passed=2, skipped=2)
+    result.stdout.fnmatch_lines(["*::test_it[[]embedded] PASSED*", "*::test_five[[]embedded] PASSED*"])
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nrocketmq_targets = embedded 4.9.7\n")
+    result = pytester.runpytest("--collect-only", "-q")
+    names = re.findall(r"::(\S+)", result.stdout.str())
+    assert names == [
+        "test_it[embedded]",
+        "test_five[embedded]",
+        "test_it[4.9.7]",
+        "test_four[4.9.7]",
+        "test_real[4.9.7]",
+    ]
+
+
+def test_an_embedded_broker_for_each_test_and_one_whose_time_stands_still(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+import time
+from rocketstream import AdminClient, Message, Producer
+
+addresses = []
+
+def test_one(embedded_broker):
+    addresses.append(embedded_broker)
+    with Producer("p", embedded_broker.address) as producer:
+        producer.send(Message("orders", b"x"))
+
+def test_another(embedded_broker):
+    addresses.append(embedded_broker)
+    with AdminClient(embedded_broker.address) as admin:
+        assert "orders" not in [topic.name for topic in admin.topics()]
+    assert [broker.running for broker in addresses] == [False, True]
+
+def test_time(manual_embedded_broker):
+    clock = manual_embedded_broker.clock
+    began = clock.wall()
+    assert abs(began - time.time()) < 60
+    manual_embedded_broker.advance(3600)
+    assert clock.wall() == began + 3600
+"""
+    )
+    pytester.runpytest().assert_outcomes(passed=3)
+
+
 def test_skips_with_a_reason_without_java(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makepyfile(TEST)
     monkeypatch.setenv("PATH", "")

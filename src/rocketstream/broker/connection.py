@@ -13,10 +13,13 @@ from typing import Protocol, cast
 
 from rocketstream.clock import Clock
 from rocketstream.errors import ProtocolError
+from rocketstream.wire.codes import SerializeType
 from rocketstream.wire.command import Command
 from rocketstream.wire.frame import FrameReader, encode_frame
 
 log = logging.getLogger("rocketstream.broker")
+
+_ENCODING = int(SerializeType.JSON)
 
 
 class CommandTaker(Protocol):
@@ -53,6 +56,8 @@ class ClientConnection(asyncio.Protocol):
 
     def send(self, command: Command) -> None:
         """Write a command: a response, or a one-way request of the broker's. A closed connection swallows it."""
+        # As RocketMQ 5: in the server's own encoding, whatever the client's (4.9 answers in the client's).
+        command.serialize_type = _ENCODING
         self.send_bytes(encode_frame(command))
 
     def send_bytes(self, pieces: list[bytes]) -> None:

@@ -48,6 +48,7 @@ class Dispatcher:
         self.when_closed: list[Callable[[ClientConnection], None]] = []
         self._handlers: dict[int, Handler] = {}
         self._waiting: set[asyncio.Task[None]] = set()
+        self._emptied: asyncio.Future[None] | None = None
 
     def add(self, handlers: Mapping[int, Handler]) -> None:
         """Let a service answer these codes."""
@@ -67,6 +68,8 @@ class Dispatcher:
         self.connections.discard(connection)
         for callback in self.when_closed:
             callback(connection)
+        if self._emptied is not None and not self.connections and not self._emptied.done():
+            self._emptied.set_result(None)
 
     def on_command(self, connection: ClientConnection, command: Command) -> None:
         """Answer a request."""
@@ -102,12 +105,16 @@ class Dispatcher:
         _answer(connection, command, answer)
 
     async def close(self) -> None:
-        """End what still waits, and every connection."""
+        """End what still waits, and every connection; returns when they are gone."""
         for task in list(self._waiting):
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
+        if not self.connections:
+            return
+        self._emptied = asyncio.get_running_loop().create_future()
         for connection in list(self.connections):
             connection.cut()
+        await self._emptied
 
 
 def _answer(connection: ClientConnection, command: Command, answer: Command | None) -> None:

@@ -1,9 +1,13 @@
-"""The settings of the embedded broker, in one place, with RocketMQ's names where RocketMQ has them."""
+"""The settings of the embedded broker, in one place.
+
+A running broker's settings may be changed (UPDATE_BROKER_CONFIG, see `java_settings`): every node has a copy of its
+own, which its services share and read at the moment of use.
+"""
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +19,7 @@ from rocketstream.wire.frame import MAX_FRAME_LENGTH
 DELAY_LEVELS: tuple[int, ...] = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class BrokerSettings:
     """What an embedded broker is told. Times are seconds, sizes bytes."""
 
@@ -39,8 +43,10 @@ class BrokerSettings:
     # --- topics and groups ---------------------------------------------------------------------------------------
     auto_create_topics: bool = True
     auto_create_groups: bool = True
-    default_queue_count: int = 4
-    """Queues of a topic that is created by sending to it (RocketMQ: min of this and what the sender asks for)."""
+    default_queue_count: int = 8
+    """Queues of a topic that is created by sending to it: at most this many, and not more than the sender asks for."""
+    permission: int = 6
+    """What may be done here at all: 4 reading, 2 writing (RocketMQ: brokerPermission)."""
 
     # --- sending -------------------------------------------------------------------------------------------------
     max_message_size: int = 4 * 1024 * 1024
@@ -60,6 +66,10 @@ class BrokerSettings:
     lock_expiry: float = 60.0
     client_expiry: float = 120.0
     """A client that was silent for so long is forgotten."""
+    server_side_reset: bool = True
+    """Whether the broker resets offsets by itself, at the next pull (RocketMQ: useServerSideResetOffset)."""
+    notify_members: bool = True
+    """Whether members are told when their group changes (RocketMQ: notifyConsumerIdsChangedEnable)."""
 
     # --- keeping -------------------------------------------------------------------------------------------------
     flush: Literal["sync", "async"] = "sync"
@@ -72,6 +82,8 @@ class BrokerSettings:
     """Segments whose newest message is older go; None keeps them."""
     persist_interval: float = 5.0
     """How often offsets are written to disk."""
+    more: dict[str, str] = field(default_factory=dict)
+    """Settings of RocketMQ's that mean nothing here: kept, and told to whoever asks."""
 
     def __post_init__(self) -> None:
         for name in ("port", "broker_port"):

@@ -13,6 +13,9 @@ from typing import Any
 
 log = logging.getLogger("rocketstream.broker")
 
+# What a client sends as JSON may hold half a character: one such name must not keep all others from being saved.
+_SURROGATES = "surrogatepass"
+
 
 class StateFiles:
     """JSON values by name."""
@@ -20,6 +23,16 @@ class StateFiles:
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._written: dict[str, str] = {}
+        self._frozen = False
+
+    def freeze(self) -> None:
+        """Save nothing any more, as if the process had crashed."""
+        self._frozen = True
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing is saved any more."""
+        return self._frozen
 
     def load(self, name: str) -> Any | None:
         """What was saved last, or None."""
@@ -27,11 +40,10 @@ class StateFiles:
             return json.loads(self._written[name]) if name in self._written else None
         path = self._directory / f"{name}.json"
         try:
-            text = path.read_text("utf-8")
+            text = path.read_text("utf-8", _SURROGATES)
+            value = json.loads(text)
         except FileNotFoundError:
             return None
-        try:
-            value = json.loads(text)
         except ValueError as error:
             aside = path.with_suffix(".json.broken")
             os.replace(path, aside)
@@ -43,7 +55,7 @@ class StateFiles:
     def save(self, name: str, value: Any) -> None:
         """Replace what was saved; what has not changed is not written."""
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-        if self._written.get(name) == text:
+        if self._frozen or self._written.get(name) == text:
             return
         if self._directory is not None:
             self._replace(self._directory / f"{name}.json", text)
@@ -51,7 +63,7 @@ class StateFiles:
 
     def _replace(self, path: Path, text: str) -> None:
         temporary = path.with_suffix(".json.new")
-        with temporary.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8", errors=_SURROGATES) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

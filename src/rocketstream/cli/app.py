@@ -6,31 +6,34 @@ import io
 import logging
 import sys
 import warnings
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from rocketstream.cli import cluster, consume, groups, lag, messages, produce, reset, topic, topics
-from rocketstream.cli import run as run_command
+#: The commands in the order in which help shows them: a function of that name in the file of that name, or an `app`.
+COMMANDS = ("broker", "cluster", "topics", "topic", "groups", "lag", "reset", "messages", "produce", "consume", "run")
 
-app = typer.Typer(
-    name="rocketstream",
-    help="RocketMQ for Python and Spark.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(cluster.app, name="cluster")
-app.command()(topics.topics)
-app.add_typer(topic.app, name="topic")
-app.command()(groups.groups)
-app.command()(lag.lag)
-app.command()(reset.reset)
-app.command()(messages.messages)
-app.command()(produce.produce)
-app.command()(consume.consume)
-app.command()(run_command.run)
+
+def make_app(command: str | None = None) -> typer.Typer:
+    """The commands put together; only one of them if it is named, for the others' files take time to load."""
+    app = typer.Typer(
+        name="rocketstream",
+        help="RocketMQ for Python and Spark.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name in (command,) if command in COMMANDS else COMMANDS:
+        module = import_module(f"rocketstream.cli.{name}")
+        group = getattr(module, "app", None)
+        if group is None:
+            app.command()(getattr(module, name))
+        else:
+            app.add_typer(group, name=name)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -39,7 +42,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     show_version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
@@ -57,4 +59,4 @@ def run() -> None:
             stream.reconfigure(errors="backslashreplace")
     # Ctrl-C may strike between a question's making and its asking; that is no news to whoever pressed it.
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-    app()
+    make_app(next(iter(sys.argv[1:]), None))()

@@ -1,4 +1,4 @@
-"""A real RocketMQ for tests: jars from Maven Central, brokers on free ports, a pytest plugin.
+"""RocketMQ for tests: embedded brokers, or real ones (jars from Maven Central), free ports, faults, a pytest plugin.
 
 The names below are imported when they are first asked for. Every pytest run of every user who has rocketstream
 installed loads this package (the plugin is an entry point), so it has to cost nothing until it is used.
@@ -12,23 +12,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketstream.testing.cluster import RocketMQCluster as RocketMQCluster
     from rocketstream.testing.cluster_proxy import ClusterProxy as ClusterProxy
+    from rocketstream.testing.embedded_cluster import EmbeddedCluster as EmbeddedCluster
     from rocketstream.testing.fault_proxy import FaultProxy as FaultProxy
     from rocketstream.testing.jars import JarSet as JarSet
     from rocketstream.testing.jars import resolve_jars as resolve_jars
     from rocketstream.testing.java import Java as Java
     from rocketstream.testing.java import find_java as find_java
+    from rocketstream.testing.manual_time import ManualTime as ManualTime
 
 _HOME = {
     "ClusterProxy": "rocketstream.testing.cluster_proxy",
+    "EmbeddedCluster": "rocketstream.testing.embedded_cluster",
     "FaultProxy": "rocketstream.testing.fault_proxy",
     "RocketMQCluster": "rocketstream.testing.cluster",
+    "ManualTime": "rocketstream.testing.manual_time",
     "JarSet": "rocketstream.testing.jars",
     "resolve_jars": "rocketstream.testing.jars",
     "Java": "rocketstream.testing.java",
     "find_java": "rocketstream.testing.java",
 }
 
-__all__ = ["ClusterProxy", "FaultProxy", "JarSet", "Java", "RocketMQCluster", "find_java", "resolve_jars"]
+__all__ = [
+    "ClusterProxy",
+    "EmbeddedCluster",
+    "FaultProxy",
+    "JarSet",
+    "Java",
+    "ManualTime",
+    "RocketMQCluster",
+    "find_java",
+    "resolve_jars",
+]
 
 
 def __getattr__(name: str) -> Any:

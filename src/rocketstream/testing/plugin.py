@@ -1,10 +1,18 @@
-"""The pytest plugin of rocketstream: real RocketMQ clusters, and lines that break, as fixtures.
+"""The pytest plugin of rocketstream: embedded brokers, real RocketMQ clusters, and lines that break, as fixtures.
 
-    def test_orders(rocketmq_cluster, unique_topic):        # runs on 5.5.0 and on 4.9.7
+    def test_orders(embedded_broker):                       # a broker in this process, there in milliseconds
+        Producer("group", name_servers=embedded_broker.address).send(...)
+
+    def test_tomorrow(manual_embedded_broker):              # one whose time passes when the test says so
+        manual_embedded_broker.advance(24 * 3600)
+
+    def test_for_real(rocketmq_cluster, unique_topic):      # runs on RocketMQ 5.5.0 and on 4.9.7
         Producer("group", name_servers=rocketmq_cluster.name_server_address).send(...)
 
-    pytest --rocketmq-version 5.5.0                         # only that one
+    pytest --rocketmq-version 5.5.0                         # only that one; "embedded" is a version, too
+    rocketmq_targets = ["embedded", "5.5.0"]                # in pytest's settings: what is used without that option
     @pytest.mark.rocketmq_versions("5.5.0")                 # a test for what only some versions have
+    @pytest.mark.rocketmq_real                              # a test that makes no sense on an embedded broker
 
 Where Java is missing, or Maven Central can't be reached, such tests are skipped with the reason; with
 ROCKETSTREAM_REQUIRE_REAL=1 in the environment they fail instead, so that a build machine can't pass by skipping.
@@ -24,53 +32,105 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from rocketstream.broker.embedded import EmbeddedBroker
     from rocketstream.testing.cluster import RocketMQCluster
+    from rocketstream.testing.embedded_cluster import EmbeddedCluster
     from rocketstream.testing.fault_proxy import FaultProxy
 
 VERSIONS = ("5.5.0", "4.9.7")
+EMBEDDED = "embedded"
+#: The version that embedded brokers follow: what is for that is for them, too.
+FOLLOWED = "5.5.0"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--rocketmq-version`."""
+    """Add `--rocketmq-version`, and the setting of what is used without it."""
     parser.getgroup("rocketstream").addoption(
         "--rocketmq-version",
         action="append",
         metavar="VERSION",
-        help=f"run tests that need a real RocketMQ on this version only; may be repeated (default: {VERSIONS})",
+        help="run tests that need a RocketMQ on this version only, or on embedded brokers ('embedded'); may be"
+        f" repeated (default: the setting rocketmq_targets, or {VERSIONS})",
+    )
+    parser.addini(
+        "rocketmq_targets", "versions of RocketMQ, or 'embedded', on which tests run", type="args", default=VERSIONS
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known to `--strict-markers`."""
+    """Make the markers known to `--strict-markers`."""
     config.addinivalue_line(
-        "markers", "rocketmq_versions(*versions): the RocketMQ versions on which a test of a real cluster makes sense"
+        "markers", "rocketmq_versions(*versions): the RocketMQ versions on which a test of a cluster makes sense"
     )
+    config.addinivalue_line("markers", "rocketmq_real: a test of a cluster that makes no sense on an embedded broker")
+
+
+def chosen_targets(config: pytest.Config, definition: pytest.Item | None = None) -> list[str]:
+    """The versions (or "embedded") on which this run tests, those of them that a test's markers allow."""
+    targets: list[str] = config.getoption("--rocketmq-version") or list(config.getini("rocketmq_targets"))
+    if definition is None:
+        return targets
+    if definition.get_closest_marker("rocketmq_real") is not None:
+        targets = [target for target in targets if target != EMBEDDED]
+    marker = definition.get_closest_marker("rocketmq_versions")
+    if marker is None:
+        return targets
+    return [target for target in targets if (FOLLOWED if target == EMBEDDED else target) in marker.args]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what uses `rocketmq_cluster` once per version; a session's tests are grouped by it."""
     if "rocketmq_cluster" not in metafunc.fixturenames:
         return
-    versions: list[str] = metafunc.config.getoption("--rocketmq-version") or list(VERSIONS)
-    marker = metafunc.definition.get_closest_marker("rocketmq_versions")
-    if marker is not None:
-        versions = [version for version in versions if version in marker.args]
+    versions = chosen_targets(metafunc.config, metafunc.definition)
     metafunc.parametrize("rocketmq_cluster", versions, ids=versions, indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster]:
-    """A real cluster of one name server and one broker, shared by all tests of a version.
+def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster | EmbeddedCluster]:
+    """A cluster of one name server and one broker, shared by all tests of a version.
 
     Use `unique_topic` and `unique_group` in it. A test that kills or reconfigures servers makes its own
     `RocketMQCluster`, because this one has to be alive for the next test.
     """
+    version: str = request.param
+    if version == EMBEDDED:
+        from rocketstream.testing.embedded_cluster import EmbeddedCluster
+
+        with EmbeddedCluster(together=True) as embedded:
+            yield embedded
+        return
     from rocketstream.testing.cluster import RocketMQCluster
 
-    version: str = request.param
     require_real(version)
     with RocketMQCluster(version) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def embedded_broker() -> Iterator[EmbeddedBroker]:
+    """A broker with its name server in this process, empty and in memory, for one test.
+
+    `embedded_broker.address` is what clients take as their name servers; `embedded_broker.faults` makes it fail.
+    """
+    from rocketstream.broker.embedded import EmbeddedBroker
+
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def manual_embedded_broker() -> Iterator[EmbeddedBroker]:
+    """The same, but its time begins now and passes only by `manual_embedded_broker.advance(seconds)`.
+
+    Delays, retries, locks, invisible times and check-backs fall due as fast as a test can say so. The clients' time is
+    the machine's; so clients that send no heartbeat meanwhile are not taken for gone.
+    """
+    from rocketstream.broker.embedded import EmbeddedBroker
+    from rocketstream.testing.manual_time import ManualTime
+
+    with EmbeddedBroker(clock=ManualTime(), client_expiry=float("inf")) as broker:
+        yield broker
 
 
 def require_real(version: str) -> None:

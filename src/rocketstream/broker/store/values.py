@@ -88,6 +88,9 @@ class MessageStore(Protocol):
     def close(self) -> None:
         """Write everything and let go of the files."""
 
+    def abandon(self) -> None:
+        """Let go of the files as a crash would: what is not written yet is lost."""
+
     def append(self, message: NewMessage) -> Stored:
         """Put a message at the end of its queue; it can be read at once. `Refusal` when it can't be taken."""
 
@@ -134,6 +137,9 @@ class MessageStore(Protocol):
 
     def delete_topic(self, topic: str) -> None:
         """Forget the topic's queues; their offsets start again at 0."""
+
+    def expire(self) -> None:
+        """Let go of segments that are too old or too many; to be called now and then."""
 
     @property
     def size(self) -> int:

@@ -18,10 +18,12 @@ from rocketstream.wire.bodies.data_version import (
 from rocketstream.wire.bodies.group import (
     CustomizedRetryPolicy,
     ExponentialRetryPolicy,
+    GroupForbidden,
     GroupList,
     GroupRetryPolicy,
     SimpleSubscriptionData,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
     SubscriptionGroupWrapper,
 )
 from rocketstream.wire.bodies.heartbeat import (
@@ -118,6 +120,7 @@ __all__ = [
     "DataVersion",
     "ExponentialRetryPolicy",
     "GetConsumerStatusBody",
+    "GroupForbidden",
     "GroupList",
     "GroupRetryPolicy",
     "HeartbeatData",
@@ -147,6 +150,7 @@ __all__ = [
     "SimpleSubscriptionData",
     "SubscriptionData",
     "SubscriptionGroupConfig",
+    "SubscriptionGroupList",
     "SubscriptionGroupWrapper",
     "TopicConfig",
     "TopicConfigSerializeWrapper",

@@ -29,6 +29,7 @@ from typing import (
 from rocketstream.errors import ProtocolError
 from rocketstream.message import MessageQueue
 from rocketstream.wire.java import camel_case
+from rocketstream.wire.late import add_late
 from rocketstream.wire.lenient_json import JsonValue, Pairs, dumps, loads
 
 _BodyT = TypeVar("_BodyT", bound="Body")
@@ -125,17 +126,21 @@ def mapping() -> Any:
 def body(cls: type[_BodyT]) -> type[_BodyT]:
     """Make a body class out of its field list."""
     made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    add_late(made, "_plan", lambda: _plan_of(made))
+    return made
+
+
+def _plan_of(made: Any) -> tuple[_FieldPlan, ...]:
     hints = get_type_hints(made, include_extras=True)
-    made._plan = tuple(
+    return tuple(
         _FieldPlan(
             name=known.name,
             wire=known.metadata.get("wire") or camel_case(known.name),
             codec=codec_of(_without_none(hints[known.name])),
             required=known.default is MISSING and known.default_factory is MISSING,
         )
-        for known in fields(made)  # type: ignore[arg-type]
+        for known in fields(made)
     )
-    return made
 
 
 # --- from a type to its codec ------------------------------------------------------------------------------

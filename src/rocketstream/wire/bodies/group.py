@@ -79,3 +79,19 @@ class SubscriptionGroupWrapper(Body):
     subscription_group_table: Mapping[str, SubscriptionGroupConfig] = mapping()
     forbidden_table: Mapping[str, Mapping[str, Int32]] | None = None
     data_version: DataVersion | None = None
+
+
+@body
+class SubscriptionGroupList(Body):
+    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST (5.x)."""
+
+    group_config_list: tuple[SubscriptionGroupConfig, ...] = ()
+
+
+@body
+class GroupForbidden(Body):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN's answer: whether a group may read a topic."""
+
+    topic: str
+    group: str
+    readable: bool

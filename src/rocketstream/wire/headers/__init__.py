@@ -34,6 +34,7 @@ from rocketstream.wire.headers.group import (
     QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
     UnregisterClientRequestHeader,
+    UpdateGroupForbiddenRequestHeader,
 )
 from rocketstream.wire.headers.name_server import (
     AddWritePermOfBrokerResponseHeader,
@@ -186,6 +187,7 @@ __all__ = [
     "UnRegisterBrokerRequestHeader",
     "UnregisterClientRequestHeader",
     "UpdateConsumerOffsetRequestHeader",
+    "UpdateGroupForbiddenRequestHeader",
     "ViewBrokerStatsDataRequestHeader",
     "ViewMessageRequestHeader",
     "WipeWritePermOfBrokerResponseHeader",

@@ -5,8 +5,8 @@ the two conversions for it. A field without a default must be present (Java's `C
 `None` is left out when it is; any other default is written always and assumed when absent. Fields nobody
 declared are ignored on reading, because brokers of another version send more.
 
-The conversions are compiled once per class, as `dataclasses` compiles `__init__`: a pull or a send passes
-here for every request, and a loop over field descriptions would cost several times as much.
+The conversions are compiled once per class, when they are first used, as `dataclasses` compiles `__init__`: a pull or a
+send passes here for every request, and a loop over field descriptions would cost several times as much.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar, dataclass_transform, get_args, get_type_h
 
 from rocketstream.errors import ProtocolError
 from rocketstream.wire.java import camel_case
+from rocketstream.wire.late import add_late
 
 _HeaderT = TypeVar("_HeaderT", bound="Header")
 
@@ -49,10 +50,13 @@ def header(cls: type[_HeaderT]) -> type[_HeaderT]:
     per field when it is made, and a pull request has a dozen.
     """
     made: Any = dataclass(slots=True, kw_only=True)(cls)
-    plan = _plan(made)
-    made.to_fields = _compile(f"{cls.__name__}.to_fields", _write_to_fields(plan))
-    made.from_fields = classmethod(_compile(f"{cls.__name__}.from_fields", _write_from_fields(plan)))
-    made._plan = plan
+    add_late(made, "_plan", lambda: _plan(made))
+    add_late(made, "to_fields", lambda: _compile(f"{cls.__name__}.to_fields", _write_to_fields(made._plan)))
+    add_late(
+        made,
+        "from_fields",
+        lambda: classmethod(_compile(f"{cls.__name__}.from_fields", _write_from_fields(made._plan))),
+    )
     result: type[_HeaderT] = made
     return result
 

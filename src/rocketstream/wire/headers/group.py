@@ -154,3 +154,12 @@ class DeleteSubscriptionGroupRequestHeader(RpcRequestHeader):
     group_name: str
     clean_offset: bool = False  # 5.x
     remove_offset: bool = False  # 4.9
+
+
+@header
+class UpdateGroupForbiddenRequestHeader(TopicRequestHeader):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN; without `readable` it only asks."""
+
+    group: str
+    topic: str
+    readable: bool | None = None

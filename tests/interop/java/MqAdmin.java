@@ -1,0 +1,33 @@
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * Runs several mqadmin commands in one JVM (starting one takes longer than any command): they are separated by "--" on
+ * the command line. Of each, one line tells what it printed, in Base64.
+ */
+public class MqAdmin {
+    public static void main(String[] args) throws Exception {
+        PrintStream real = System.out;
+        List<String> command = new ArrayList<>();
+        for (String arg : args) {
+            if (!arg.equals("--")) {
+                command.add(arg);
+                continue;
+            }
+            ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            PrintStream there = new PrintStream(printed, true, "UTF-8");
+            System.setOut(there);
+            System.setErr(there);
+            MQAdminStartup.main(command.toArray(new String[0]));
+            there.flush();
+            real.println("printed:" + Base64.getEncoder().encodeToString(printed.toByteArray()));
+            real.flush();
+            command.clear();
+        }
+        System.exit(0);
+    }
+}
