@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
+import ssl
 
 import pytest
+import trustme
 
 from rocketstream.broker import BrokerSettings, EmbeddedBroker
 from rocketstream.broker.faults import Faults
@@ -17,6 +21,7 @@ from rocketstream.errors import ConfigurationError
 from rocketstream.testing._ask import exchange, registered_brokers
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.command import request
+from rocketstream.wire.frame import encode_frame
 
 
 def test_no_timer_is_left_after_stop_or_kill():
@@ -51,6 +56,43 @@ def test_bytes_that_are_not_rocketmqs_end_the_connection(embedded_broker, caplog
     with caplog.at_level(logging.WARNING, "rocketstream.broker"):
         assert asyncio.run(send_garbage()) == b""
     assert "sent bytes that are not RocketMQ's protocol" in caplog.text
+
+
+# --- TLS ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The context of a server, and of clients that trust it."""
+    authority = trustme.CA()
+    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    authority.configure_trust(client)
+    return server, client
+
+
+def test_tls_for_both_doors_and_who_does_not_shake_hands_holds_up_nobody(tls, caplog):
+    server, client = tls
+    broker = EmbeddedBroker(tls=server)
+    with broker, contextlib.ExitStack() as strangers:
+        for address in (broker.address, broker.broker_address):
+            host, _, port = address.rpartition(":")
+            strangers.enter_context(socket.create_connection((host, int(port))))
+            plain = strangers.enter_context(socket.create_connection((host, int(port))))
+            plain.sendall(b"".join(encode_frame(request(RequestCode.GET_BROKER_CONFIG))))
+            assert exchange(address, request(4711), timeout=10.0, tls=client).code == 3
+            assert plain.recv(1000) == b"", "it is shown the door"
+        broker.stop()
+    assert "did not begin with TLS" in caplog.text
+
+
+async def test_tls_on_a_loop_of_ones_own_and_to_another_name_server(tls):
+    server, client = tls
+    async with EmbeddedBroker(tls=server) as first:
+        second = EmbeddedBroker(tls=server, name_servers=first.address, broker_name="broker-b")
+        async with second:
+            known = await asyncio.to_thread(registered_brokers, first.address, tls=client)
+            assert known == {f"broker-a/0@{first.broker_address}", f"broker-b/0@{second.broker_address}"}
 
 
 async def test_a_name_server_without_a_broker():

@@ -10,87 +10,29 @@ The program is `java/*.java`; it is compiled once per source and version into th
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from rocketstream.message import MessageQueue
 from tests.interop.java_program import JavaPeerError, JavaProgram, compile_peer
+from tests.interop.java_values import (
+    JavaCount,
+    JavaMessage,
+    JavaReceipt,
+    JavaReply,
+    JavaSends,
+    JavaTransactions,
+    read_message,
+    read_messages,
+    read_receipt,
+)
 
 __all__ = ["JavaCount", "JavaMember", "JavaMessage", "JavaPeer", "JavaPeerError", "JavaReceipt", "compile_peer"]
 
+_T = TypeVar("_T")
 TransactionState = Literal["COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"]  # Java's spelling
-
-
-@dataclass(frozen=True, slots=True)
-class JavaReceipt:
-    """What the Java producer got for one send (of a message, or of a batch: then ids and offset are its messages')."""
-
-    status: str
-    message_id: str
-    offset_message_id: str
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class JavaMessage:
-    """A message with every field that the Java consumer's `MessageExt` has."""
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-    message_id: str
-    offset_message_id: str
-    tags: str | None
-    keys: str | None
-    properties: Mapping[str, str]
-    body: bytes
-    body_crc: int
-    born_timestamp: int
-    store_timestamp: int
-    born_host: str
-    store_host: str
-    reconsume_times: int
-    sys_flag: int
-    flag: int
-    commit_log_offset: int
-    store_size: int
-    prepared_transaction_offset: int
-    consumed_timestamp: int
-    """When the listener got it; not a field of `MessageExt`."""
-
-
-@dataclass(frozen=True, slots=True)
-class JavaReply:
-    """What the Java producer's `request` returned."""
-
-    body: bytes
-    properties: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class JavaSends:
-    """How fast the Java producer was, from the first send to the last answer."""
-
-    messages: int
-    seconds: float
-    cpu_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class JavaCount:
-    """How fast the Java consumer was: wall and CPU seconds from the first message to the last, and since its start."""
-
-    complete: bool
-    messages: int
-    seconds: float
-    cpu_seconds: float
-    seconds_since_start: float
-    cpu_seconds_since_start: float
 
 
 class JavaPeer(JavaProgram):
@@ -116,8 +58,11 @@ class JavaPeer(JavaProgram):
         properties: Mapping[str, str] | None = None,
         flag: int | None = None,
         delay_level: int | None = None,
+        timer_delay_ms: int | None = None,
+        timer_deliver_ms: int | None = None,
         sharding_key: str | None = None,
         queue: tuple[str, int] | None = None,
+        mode: Literal["sync", "async", "oneway"] = "sync",
         batch: int = 0,
         compress_over: int = 4096,
         compress_type: Literal["ZLIB", "LZ4", "ZSTD"] = "ZLIB",
@@ -127,7 +72,7 @@ class JavaPeer(JavaProgram):
         """Send `bodies`, or `count` messages of `size` bytes; `batch` many in one request unless that is 0.
 
         `queue` is (broker name, queue id). A batch gives one receipt. Without `receipts`, which are many for a
-        benchmark, the list is empty.
+        benchmark, and one-way the list is empty.
         """
         answer = self.call(
             "produce",
@@ -141,6 +86,9 @@ class JavaPeer(JavaProgram):
             properties=dict(properties) if properties is not None else None,
             flag=flag,
             delayLevel=delay_level,
+            timerDelayMs=timer_delay_ms,
+            timerDeliverMs=timer_deliver_ms,
+            mode=mode,
             shardingKey=sharding_key,
             brokerName=queue[0] if queue is not None else None,
             queueId=queue[1] if queue is not None else None,
@@ -149,12 +97,16 @@ class JavaPeer(JavaProgram):
             compressType=compress_type,
             receipts=receipts,
         )
-        return [_receipt(receipt) for receipt in answer["receipts"]]
+        return [read_receipt(receipt) for receipt in answer["receipts"]]
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Take a timer message back; returns its id."""
+        return str(self.call("recall", topic=topic, handle=handle)["msgId"])
 
     def produce_by_keys(self, topic: str, sharding_keys: Sequence[str], *, timeout: float = 60.0) -> list[JavaReceipt]:
         """Send one message per key with Java's `SelectMessageQueueByHash`."""
         answer = self.call("produce-by-keys", timeout=timeout, topic=topic, shardingKeys=list(sharding_keys))
-        return [_receipt(receipt) for receipt in answer["receipts"]]
+        return [read_receipt(receipt) for receipt in answer["receipts"]]
 
     def produce_benchmark(
         self,
@@ -181,6 +133,13 @@ class JavaPeer(JavaProgram):
         return JavaSends(answer["messages"], float(answer["seconds"]), float(answer["cpuSeconds"]))
 
     def transact(
+        self, group: str, topic: str, executed: Sequence[TransactionState], *, timeout: float = 30.0, **what: Any
+    ) -> list[JavaReceipt]:
+        """Send one transactional message per state, whose body it is; wait until `checks` of them were checked back."""
+        transacting = self.start_transacting(group, topic, executed, timeout=timeout, **what)
+        return transacting.result(timeout + 30.0).receipts
+
+    def start_transacting(
         self,
         group: str,
         topic: str,
@@ -193,9 +152,9 @@ class JavaPeer(JavaProgram):
         properties: Mapping[str, str] | None = None,
         flag: int | None = None,
         timeout: float = 30.0,
-    ) -> list[JavaReceipt]:
-        """Send one transactional message per state, whose body it is; wait until so many were checked back."""
-        answer = self.call(
+    ) -> Future[JavaTransactions]:
+        """The same without waiting for it."""
+        answer = self.submit(
             "transact",
             timeout=timeout,
             group=group,
@@ -208,9 +167,15 @@ class JavaPeer(JavaProgram):
             properties=dict(properties) if properties is not None else None,
             flag=flag,
         )
-        if answer["checksLeft"]:
-            raise JavaPeerError(f"{answer['checksLeft']} of {checks} checks did not come within {timeout} s")
-        return [_receipt(receipt) for receipt in answer["receipts"]]
+
+        def convert(done: dict[str, Any]) -> JavaTransactions:
+            if done["checksLeft"]:
+                raise JavaPeerError(f"{done['checksLeft']} of {checks} checks did not come within {timeout} s")
+            return JavaTransactions(
+                [read_receipt(one) for one in done["receipts"]], [read_message(one) for one in done["asked"]]
+            )
+
+        return _converted(answer, convert)
 
     def start_request(self, topic: str, body: bytes, *, timeout: float = 30.0) -> Future[dict[str, Any]]:
         """Send a request; `reply_of` has its reply."""
@@ -225,29 +190,9 @@ class JavaPeer(JavaProgram):
         """Answer "reply to " + body to each request of a topic, until there were `count`; "left" says how many not."""
         return self.submit("reply", group=group, topic=topic, count=count, timeout=timeout)
 
-    def consume(
-        self,
-        group: str,
-        topic: str,
-        *,
-        count: int,
-        timeout: float = 30.0,
-        expression: str = "*",
-        sql: bool = False,
-        orderly: bool = False,
-        batch_size: int = 1,
-    ) -> list[JavaMessage]:
+    def consume(self, group: str, topic: str, *, count: int, timeout: float = 30.0, **how: Any) -> list[JavaMessage]:
         """Consume from the first offset until there are `count` messages or `timeout` seconds are over."""
-        return self.start_consuming(
-            group,
-            topic,
-            count=count,
-            timeout=timeout,
-            expression=expression,
-            sql=sql,
-            orderly=orderly,
-            batch_size=batch_size,
-        ).result(timeout + 30.0)
+        return self.start_consuming(group, topic, count=count, timeout=timeout, **how).result(timeout + 30.0)
 
     def start_consuming(
         self,
@@ -260,8 +205,20 @@ class JavaPeer(JavaProgram):
         sql: bool = False,
         orderly: bool = False,
         batch_size: int = 1,
+        failures: Mapping[str, int] | None = None,
+        failure_level: int = 0,
+        max_reconsume_times: int = -1,
+        suspend_millis: int = 1000,
+        broadcasting: bool = False,
+        broker_rebalance: bool = False,
+        instance: str | None = None,
     ) -> Future[list[JavaMessage]]:
-        """The same without waiting for it."""
+        """The same without waiting for it.
+
+        A message whose body is among `failures` fails until it was consumed again that often, and is to be tried again
+        after the delay `failure_level` (0: the broker says, -1: never); an orderly one after `suspend_millis`.
+        `broker_rebalance` asks the broker for queues, and how to get at them; only RocketMQ 5 can.
+        """
         answer = self.submit(
             "consume",
             group=group,
@@ -272,17 +229,31 @@ class JavaPeer(JavaProgram):
             sql=sql,
             orderly=orderly,
             batchSize=batch_size,
+            failures=dict(failures or {}),
+            failureLevel=failure_level,
+            maxReconsumeTimes=max_reconsume_times,
+            suspendMillis=suspend_millis,
+            broadcasting=broadcasting,
+            brokerRebalance=broker_rebalance,
+            instance=instance,
         )
-        messages: Future[list[JavaMessage]] = Future()
+        return _converted(answer, read_messages)
 
-        def convert(done: Future[dict[str, Any]]) -> None:
-            try:
-                messages.set_result([_message(fields) for fields in done.result()["messages"]])
-            except BaseException as problem:
-                messages.set_exception(problem)
+    def lite_pull(
+        self, group: str, topic: str, *, count: int, expression: str = "*", sql: bool = False, timeout: float = 30.0
+    ) -> list[JavaMessage]:
+        """Poll with the lite pull consumer, as a member of its group, then commit what was polled."""
+        return read_messages(
+            self.call(
+                "lite-pull", timeout=timeout, group=group, topic=topic, count=count, expression=expression, sql=sql
+            )
+        )
 
-        answer.add_done_callback(convert)
-        return messages
+    def lite_read(self, group: str, topic: str, *, count: int, offset: int, timeout: float = 30.0) -> list[JavaMessage]:
+        """Read all queues from an offset on with a lite pull consumer that is assigned them; nothing is committed."""
+        return read_messages(
+            self.call("lite-read", timeout=timeout, group=group, topic=topic, count=count, offset=offset)
+        )
 
     def consume_count(
         self,
@@ -357,39 +328,15 @@ class JavaMember:
         self.peer.call("member-stop", name=self.name)
 
 
-def _receipt(fields: Mapping[str, Any]) -> JavaReceipt:
-    return JavaReceipt(
-        status=fields["status"],
-        message_id=fields["msgId"],
-        offset_message_id=fields.get("offsetMsgId", ""),  # a transaction's result has none
-        broker_name=fields["brokerName"],
-        queue_id=fields["queueId"],
-        queue_offset=fields["queueOffset"],
-    )
+def _converted(answer: Future[dict[str, Any]], convert: Callable[[dict[str, Any]], _T]) -> Future[_T]:
+    """What an answer means, once it is there."""
+    converted: Future[_T] = Future()
 
+    def done(answered: Future[dict[str, Any]]) -> None:
+        try:
+            converted.set_result(convert(answered.result()))
+        except BaseException as problem:
+            converted.set_exception(problem)
 
-def _message(fields: Mapping[str, Any]) -> JavaMessage:
-    return JavaMessage(
-        topic=fields["topic"],
-        broker_name=fields["brokerName"],
-        queue_id=fields["queueId"],
-        queue_offset=fields["queueOffset"],
-        message_id=fields["msgId"],
-        offset_message_id=fields["offsetMsgId"],
-        tags=fields.get("tags"),
-        keys=fields.get("keys"),
-        properties=fields["properties"],
-        body=base64.b64decode(fields["body"]),
-        body_crc=fields["bodyCRC"],
-        born_timestamp=fields["bornTimestamp"],
-        store_timestamp=fields["storeTimestamp"],
-        born_host=fields["bornHost"],
-        store_host=fields["storeHost"],
-        reconsume_times=fields["reconsumeTimes"],
-        sys_flag=fields["sysFlag"],
-        flag=fields["flag"],
-        commit_log_offset=fields["commitLogOffset"],
-        store_size=fields["storeSize"],
-        prepared_transaction_offset=fields["preparedTransactionOffset"],
-        consumed_timestamp=fields["consumedTimestamp"],
-    )
+    answer.add_done_callback(done)
+    return converted

@@ -185,12 +185,14 @@ class Members:
         wanted = UnregisterClientRequestHeader.from_fields(command.fields)
         if wanted.producer_group is not None:
             self._remove_producer(wanted.producer_group, connection)
-        group = None if wanted.consumer_group is None else self._consumers.get(wanted.consumer_group)
-        if group is not None:
-            config: SubscriptionGroupConfig | None = self._groups.get(group.name)
-            self._remove_consumer(group, connection)
-            if config is None or config.notify_consumer_ids_changed_enable:
-                self._notify(group)
+        if wanted.consumer_group is not None:
+            # Asked for whoever leaves, member or not: that makes the group, as in RocketMQ.
+            config: SubscriptionGroupConfig | None = self._groups.get(wanted.consumer_group)
+            group = self._consumers.get(wanted.consumer_group)
+            if group is not None:
+                self._remove_consumer(group, connection)
+                if config is None or config.notify_consumer_ids_changed_enable:
+                    self._notify(group)
         return response(command, ResponseCode.SUCCESS)
 
     def _on_closed(self, connection: ClientConnection) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
 import socket
-from collections.abc import Callable
 
 from rocketstream.broker.connection import ClientConnection
 from rocketstream.broker.dispatch import Dispatcher
 from rocketstream.broker.settings import BrokerSettings
-from rocketstream.broker.tls_entrance import TlsEntrance
+from rocketstream.broker.tls_listener import TlsListener
 from rocketstream.clock import Clock
 from rocketstream.errors import RocketStreamError
 
@@ -68,9 +66,7 @@ class Door:
         self._dispatcher = dispatcher
         self._settings = settings
         self._clock = clock
-        self._server: asyncio.Server | None = None
-        self._outside: set[TlsEntrance] = set()
-        """Who has connected and not shaken hands yet."""
+        self._server: asyncio.Server | TlsListener | None = None
 
     def __repr__(self) -> str:
         state = f"{len(self._dispatcher.connections)} connections" if self._server is not None else "closed"
@@ -79,10 +75,12 @@ class Door:
     async def open(self) -> None:
         """Begin to accept."""
         context = self._settings.tls
-        accepted: Callable[[], asyncio.Protocol] = self._new_connection
         if context is not None:
-            accepted = functools.partial(TlsEntrance, context, self._outside, self._new_connection)
-        self._server = await asyncio.get_running_loop().create_server(accepted, sock=self._socket, backlog=_BACKLOG)
+            self._server = TlsListener(self._socket, context, self._new_connection, self._clock)
+            return
+        self._server = await asyncio.get_running_loop().create_server(
+            self._new_connection, sock=self._socket, backlog=_BACKLOG
+        )
 
     def _new_connection(self) -> ClientConnection:
         return ClientConnection(self._dispatcher, self._clock, self._settings.max_frame_length)
@@ -93,11 +91,11 @@ class Door:
             self._socket.close()
         else:
             self._server.close()
-            self._server = None
 
     async def close(self) -> None:
         """Accept no more, and end every connection."""
         self.shut()
-        for entrance in list(self._outside):
-            entrance.end()
         await self._dispatcher.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+            self._server = None

@@ -43,6 +43,8 @@ class ConcurrentConsumption:
         self._core = core
         self._settings = core.consumer
         self._listener = listener
+        self._listen = listener.call
+        self._names = core.names
         self._batch = self._settings.consume_message_batch_max_size
         self._hooks = tuple(self._settings.consume_hooks)
         self._now = core.clock.monotonic
@@ -112,17 +114,28 @@ class ConcurrentConsumption:
     # --- on a worker ------------------------------------------------------------------------------------------------
 
     def _consume(self, work: Work) -> None:
+        # `_begin` and `_end` without the calls, where there are no hooks: this is done for every message.
         pq, messages = work
         if pq.dropped:  # CON-03
             return
-        context = ConsumeContext(self._core.names.shown_queue(pq.queue))
-        began = self._begin(context, messages)
+        names, now = self._names, self._now
+        context = ConsumeContext(names.shown_queue(pq.queue) if names.renames else pq.queue)
+        if self._hooks:
+            self._begin_hooks(context, messages)
+        began = now()
+        for message in messages:
+            message.consume_started = began
         result, error = None, None
         try:
-            result = self._listener.call(messages, context)
+            result = self._listen(messages, context)
         except BaseException as raised:  # SystemExit too: a thread of the pool outlives what it runs
             error = raised
-        self._end(pq, messages, context, result, error, began)
+        took = now() - began
+        if self._hooks:
+            self._end_hooks(context, result, error, took)
+        self._ended.append((pq, messages, context, result, error, took))
+        if not self._waking:
+            self._wake_io_thread()
 
     async def _consume_async(self, work: Work) -> None:
         pq, messages = work
@@ -161,12 +174,15 @@ class ConcurrentConsumption:
             self._end_hooks(context, result, error, took)
         self._ended.append((pq, messages, context, result, error, took))
         if not self._waking:
-            # Set by many, cleared by one before it looks: at worst the I/O thread looks once too often.
-            self._waking = True
-            try:
-                self._io_loop.call_soon_threadsafe(self.settle)
-            except RuntimeError:
-                log.debug("a listener of group %s ended after the process's I/O thread", self._settings.group)
+            self._wake_io_thread()
+
+    def _wake_io_thread(self) -> None:
+        # Set by many, cleared by one before it looks: at worst the I/O thread looks once too often.
+        self._waking = True
+        try:
+            self._io_loop.call_soon_threadsafe(self.settle)
+        except RuntimeError:
+            log.debug("a listener of group %s ended after the process's I/O thread", self._settings.group)
 
     def _begin_hooks(self, context: ConsumeContext, messages: Sequence[ReceivedMessage]) -> None:
         hooked = ConsumeHookContext(self._settings.group, context.queue, messages, namespace=self._settings.namespace)
@@ -188,22 +204,26 @@ class ConcurrentConsumption:
         done: dict[ProcessQueue, list[ReceivedMessage]] = {}
         calls: dict[str, int] = {}
         ended, stats = self._ended, self._core.stats
+        last, finished, count = None, [], 0
         for _ in range(len(ended)):  # not until it is empty: workers go on adding
             pq, messages, context, result, error, took = ended.popleft()
             if pq.dropped:
                 log.debug("%s was lost while its messages were consumed: the result is ignored", pq.queue)
                 continue
-            topic = pq.queue.topic
-            calls[topic] = calls.get(topic, 0) + 1
+            if pq is not last:
+                # Calls of one queue mostly come together: looked up once for all of them.
+                if last is not None:
+                    calls[last.queue.topic] = calls.get(last.queue.topic, 0) + count
+                last, count = pq, 0
+                finished = done.setdefault(pq, [])
+            count += 1
             if took >= 0.0005:  # what rounds to 0 ms need not be added up
-                stats.add_consume_rt(topic, round(took * 1000), 0)
+                stats.add_consume_rt(pq.queue.topic, round(took * 1000), 0)
             if result is not ConsumeResult.SUCCESS or context.ack_index != ALL:
                 messages = self._some_failed(pq, messages, context, result, error)
-            finished = done.get(pq)
-            if finished is None:
-                done[pq] = list(messages)
-            else:
-                finished += messages
+            finished += messages
+        if last is not None:
+            calls[last.queue.topic] = calls.get(last.queue.topic, 0) + count
         for pq, finished in done.items():
             stats.add_ok(pq.queue.topic, len(finished))
             self._finished(pq, finished)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush, nsmallest
-from itertools import islice
+from itertools import islice, repeat
 from operator import attrgetter, lt
 from threading import Lock
 from typing import Final
@@ -165,11 +165,11 @@ class ProcessQueue:
             cached = self._cached
             if not cached:
                 return -1
-            for message in messages:
-                removed = cached.pop(message.queue_offset, None)
-                if removed is not None:
-                    self.count -= 1
-                    self.size -= removed.body_size
+            removed = list(map(cached.pop, map(_offset_of, messages), repeat(None)))
+            if None in removed:  # taken out before: sent back as stale, or never here
+                removed = [message for message in removed if message is not None]
+            self.count -= len(removed)
+            self.size -= sum(map(_size_of, removed))
             if not cached:
                 if not self.count:
                     self.size = 0

@@ -4,7 +4,9 @@ import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
+import java.nio.charset.StandardCharsets;
 import java.util.Base64;
+import java.util.List;
 import java.util.UUID;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
@@ -24,7 +26,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * The push consumer: gathers what it gets until it has enough or the time is up, or only counts.
  *
  * <p>What it gathered it tells in the order in which its listener was called: with an orderly one, that is the order of
- * each queue.
+ * each queue. A message whose body is among its "failures" fails until it was consumed again that often.
  */
 final class Consuming {
     private static final OperatingSystemMXBean SYSTEM =
@@ -103,19 +105,34 @@ final class Consuming {
     }
 
     private interface Sink {
-        void accept(java.util.List<MessageExt> messages);
+        void accept(List<MessageExt> messages);
     }
 
     private DefaultMQPushConsumer consumer(JSONObject command, Sink sink) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(nameServer);
-        consumer.setInstanceName(UUID.randomUUID().toString());
+        consumer.setInstanceName(JavaPeer.text(command, "instance", UUID.randomUUID().toString()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         // The client of 5.5.0 sometimes loses the heartbeat that carries a new subscription ("lock heartBeat, but
         // failed"), and the broker then refuses its pulls ("subscription not latest") until the next one.
         consumer.setHeartbeatBrokerInterval(1_000);
         consumer.setConsumeMessageBatchMaxSize(JavaPeer.number(command, "batchSize", 1));
         consumer.setPullBatchSize(JavaPeer.number(command, "pullBatchSize", 32));
+        // What the last call of the listener came to is told before the consumer leaves.
+        consumer.setAwaitTerminationMillisWhenShutdown(10_000);
+        consumer.setMaxReconsumeTimes(JavaPeer.number(command, "maxReconsumeTimes", -1));
+        consumer.setSuspendCurrentQueueTimeMillis(JavaPeer.number(command, "suspendMillis", 1000));
+        if (Boolean.TRUE.equals(command.getBoolean("broadcasting"))) {
+            // An enum that changed its package in RocketMQ 5.
+            var model = consumer.getMessageModel();
+            consumer.setMessageModel(Enum.valueOf(model.getDeclaringClass(), "BROADCASTING"));
+        }
+        if (Boolean.TRUE.equals(command.getBoolean("brokerRebalance"))) {
+            // Only RocketMQ 5 has it.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
+        JSONObject failures = command.get("failures") == null ? new JSONObject() : command.getJSONObject("failures");
+        int failureLevel = JavaPeer.number(command, "failureLevel", 0);
         String expression = JavaPeer.text(command, "expression", "*");
         if (Boolean.TRUE.equals(command.getBoolean("sql"))) {
             consumer.subscribe(command.getString("topic"), MessageSelector.bySql(expression));
@@ -125,18 +142,26 @@ final class Consuming {
         if (Boolean.TRUE.equals(command.getBoolean("orderly"))) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 sink.accept(messages);
-                return ConsumeOrderlyStatus.SUCCESS;
+                return fail(messages, failures)
+                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
             });
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 sink.accept(messages);
-                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                context.setDelayLevelWhenNextConsume(failureLevel);
+                return fail(messages, failures)
+                    ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
         return consumer;
     }
 
-    private static JSONObject fields(MessageExt message, long consumedTimestamp) {
+    private static boolean fail(List<MessageExt> messages, JSONObject failures) {
+        return messages.stream().anyMatch(message -> message.getReconsumeTimes()
+            < failures.getIntValue(new String(message.getBody(), StandardCharsets.UTF_8)));
+    }
+
+    static JSONObject fields(MessageExt message, long consumedTimestamp) {
         JSONObject fields = new JSONObject();
         fields.put("consumedTimestamp", consumedTimestamp);
         fields.put("topic", message.getTopic());

@@ -27,6 +27,7 @@ public final class JavaPeer {
         Transacting transacting = new Transacting(arguments[0]);
         ProduceBenchmark benchmark = new ProduceBenchmark(arguments[0]);
         ConsumeBenchmark consumeBenchmark = new ConsumeBenchmark(arguments[0]);
+        LitePulling litePulling = new LitePulling(arguments[0]);
         Members members = new Members(arguments[0]);
         ExecutorService workers = Executors.newCachedThreadPool();
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -45,6 +46,9 @@ public final class JavaPeer {
                         case "produce-benchmark" -> benchmark.run(command);
                         case "produce-steadily" -> consumeBenchmark.produceSteadily(command);
                         case "consume-latency" -> consumeBenchmark.consumeLatency(command);
+                        case "recall" -> producing.recall(command);
+                        case "lite-pull" -> litePulling.pull(command);
+                        case "lite-read" -> litePulling.read(command);
                         case "request" -> requesting.request(command);
                         case "reply" -> requesting.reply(command);
                         case "transact" -> transacting.transact(command);

@@ -8,14 +8,20 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Sends: one by one or in batches, to any queue, to one queue, or to the queue of a sharding key. */
+/**
+ * Sends: one by one or in batches, to any queue, to one queue, or to the queue of a sharding key; waiting for each answer
+ * ("sync"), for all of them at the end ("async"), or for none ("oneway").
+ */
 final class Producing {
     /** RocketMQ 4 has no constant for it. */
     private static final String SHARDING_KEY = "__SHARDINGKEY";
@@ -35,6 +41,10 @@ final class Producing {
         MessageQueue queue = command.get("brokerName") == null ? null : new MessageQueue(
             command.getString("topic"), command.getString("brokerName"), command.getIntValue("queueId"));
         String shardingKey = JavaPeer.text(command, "shardingKey", null);
+        String mode = JavaPeer.text(command, "mode", "sync");
+        if (!mode.equals("sync")) {
+            return produceWithoutWaiting(command, producer, mode, queue, shardingKey);
+        }
 
         JSONArray answers = new JSONArray();
         long began = System.nanoTime();
@@ -65,6 +75,62 @@ final class Producing {
         answer.put("count", count);
         answer.put("seconds", (System.nanoTime() - began) / 1e9);
         answer.put("receipts", answers);
+        return answer;
+    }
+
+    private static JSONObject produceWithoutWaiting(JSONObject command, DefaultMQProducer producer, String mode,
+        MessageQueue queue, String shardingKey) throws Exception {
+        int count = JavaPeer.number(command, "count", JavaPeer.list(command, "bodies").size());
+        List<CompletableFuture<SendResult>> sent = new ArrayList<>();
+        for (int number = 0; number < count; number++) {
+            Message message = message(command, number);
+            if (mode.equals("oneway")) {
+                if (queue != null) {
+                    producer.sendOneway(message, queue);
+                } else if (shardingKey != null) {
+                    producer.sendOneway(message, new SelectMessageQueueByHash(), shardingKey);
+                } else {
+                    producer.sendOneway(message);
+                }
+                continue;
+            }
+            CompletableFuture<SendResult> result = new CompletableFuture<>();
+            sent.add(result);
+            SendCallback callback = new SendCallback() {
+                @Override
+                public void onSuccess(SendResult sendResult) {
+                    result.complete(sendResult);
+                }
+
+                @Override
+                public void onException(Throwable problem) {
+                    result.completeExceptionally(problem);
+                }
+            };
+            if (queue != null) {
+                producer.send(message, queue, callback);
+            } else if (shardingKey != null) {
+                producer.send(message, new SelectMessageQueueByHash(), shardingKey, callback);
+            } else {
+                producer.send(message, callback);
+            }
+        }
+        JSONArray answers = new JSONArray();
+        for (CompletableFuture<SendResult> result : sent) {
+            answers.add(receipt(result.get(30, TimeUnit.SECONDS)));
+        }
+        JSONObject answer = new JSONObject();
+        answer.put("count", count);
+        answer.put("receipts", answers);
+        return answer;
+    }
+
+    /** Take a timer message back by its handle; only RocketMQ 5 can. */
+    JSONObject recall(JSONObject command) throws Exception {
+        DefaultMQProducer producer = producer(4096, "ZLIB");
+        JSONObject answer = new JSONObject();
+        answer.put("msgId", DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+            .invoke(producer, command.getString("topic"), command.getString("handle")));
         return answer;
     }
 
@@ -104,6 +170,13 @@ final class Producing {
         if (command.get("delayLevel") != null) {
             message.setDelayTimeLevel(command.getIntValue("delayLevel"));
         }
+        // What setDelayTimeMs and setDeliverTimeMs of RocketMQ 5 do.
+        if (command.get("timerDelayMs") != null) {
+            MessageAccessor.putProperty(message, "TIMER_DELAY_MS", command.getString("timerDelayMs"));
+        }
+        if (command.get("timerDeliverMs") != null) {
+            MessageAccessor.putProperty(message, "TIMER_DELIVER_MS", command.getString("timerDeliverMs"));
+        }
         if (command.get("shardingKey") != null) {
             MessageAccessor.putProperty(message, SHARDING_KEY, command.getString("shardingKey"));
         }
@@ -128,7 +201,16 @@ final class Producing {
         receipt.put("brokerName", result.getMessageQueue().getBrokerName());
         receipt.put("queueId", result.getMessageQueue().getQueueId());
         receipt.put("queueOffset", result.getQueueOffset());
+        receipt.put("recallHandle", recallHandle(result));
         return receipt;
+    }
+
+    private static Object recallHandle(SendResult result) {
+        try {
+            return SendResult.class.getMethod("getRecallHandle").invoke(result);
+        } catch (ReflectiveOperationException notInRocketMQ4) {
+            return null;
+        }
     }
 
     private synchronized DefaultMQProducer producer(int compressOver, String compressType) throws Exception {

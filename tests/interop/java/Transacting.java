@@ -1,7 +1,9 @@
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
@@ -20,14 +22,17 @@ final class Transacting {
 
     /**
      * Send one message per "executed" state, whose body is that state, and wait until "checks" of them were asked
-     * about; each is then answered "checked".
+     * about; each is then answered "checked". "asked" has the fields of what was asked about.
      */
     JSONObject transact(JSONObject command) throws Exception {
+        ConcurrentLinkedQueue<JSONObject> asked = new ConcurrentLinkedQueue<>();
         CountDownLatch checks = new CountDownLatch(JavaPeer.number(command, "checks", 0));
         TransactionMQProducer producer = new TransactionMQProducer(command.getString("group"));
         producer.setNamesrvAddr(nameServer);
         producer.setInstanceName(UUID.randomUUID().toString());
         producer.setSendMsgTimeout(10_000);
+        // Only a producer that a broker has heard of can be asked.
+        producer.setHeartbeatBrokerInterval(200);
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object state) {
@@ -36,6 +41,7 @@ final class Transacting {
 
             @Override
             public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                asked.add(Consuming.fields(message, System.currentTimeMillis()));
                 checks.countDown();
                 return LocalTransactionState.valueOf(command.getString("checked"));
             }
@@ -51,6 +57,7 @@ final class Transacting {
         checks.await((long) (command.getDoubleValue("timeout") * 1000), TimeUnit.MILLISECONDS);
         JSONObject answer = new JSONObject();
         answer.put("receipts", receipts);
+        answer.put("asked", new JSONArray(List.copyOf(asked)));
         answer.put("checksLeft", checks.getCount());
         return answer;
     }

@@ -21,7 +21,7 @@ class LogIndex:
     def __init__(self) -> None:
         self.topics: dict[str, dict[int, QueueIndex]] = {}
         self.deleted: dict[str, int] = {}
-        """Topics that were deleted, and the end of the log then: records of theirs before it don't count."""
+        """Topics that were deleted, and the end of the log then: records of theirs before it are in no queue."""
 
     def __repr__(self) -> str:
         return f"<LogIndex {len(self.topics)} topics, {sum(len(queue.positions) for queue in self.queues())} messages>"

@@ -81,20 +81,17 @@ class Log:
         segment = self.segment_of(position)
         return segment.timestamp_at(position - segment.base)
 
-    def with_key(self, topic: str, key: str, start: int) -> Iterator[tuple[int, bytes]]:
-        """Store time and bytes of the records of a topic with that key (or unique key), back to a position."""
+    def with_key(self, topic: str, key: str) -> Iterator[tuple[int, bytes]]:
+        """Store time and bytes of the records of a topic with that key (or unique key), the newest first."""
         wanted = _HASH.pack(key_hash(key_seed_of(topic), key.encode("utf-8", "replace")))
         for segment in reversed(self.segments):
-            if segment.base + segment.end <= start:
-                return
             hashes = segment.key_hashes.tobytes()
-            last = -1
             hit = hashes.rfind(wanted)
             while hit >= 0:
                 # Other than at multiples of four it is the end of one hash and the beginning of the next.
-                at = segment.key_places[hit // 4] if hit % 4 == 0 else last
-                if at != last and segment.base + at >= start:
-                    last = at
+                if hit % 4 == 0:
+                    # A message that names a key twice is found twice: so it is in RocketMQ.
+                    at = segment.key_places[hit // 4]
                     record = self.record(segment.base + at)
                     if record is not None and _has(record, topic, key):
                         yield segment.timestamp_at(at), record

@@ -222,8 +222,11 @@ class LogStore:
     # --- keys and topics ----------------------------------------------------------------------------------------
 
     def find(self, topic: str, key: str, max_count: int, begin: int, end: int) -> list[bytes]:
-        """Records of a topic with that key (or unique key) stored between two times: the newest, the oldest first."""
-        having = self._log.with_key(topic, key, self._index.deleted.get(topic, 0))
+        """Records of a topic with that key (or unique key) stored between two times: the newest, the oldest first.
+
+        As in RocketMQ, keys go with the log, not with the topic: what was there before it was deleted is found, too.
+        """
+        having = self._log.with_key(topic, key)
         matching = (record for timestamp, record in having if begin <= timestamp <= end)
         return list(islice(matching, min(max_count, MAX_FOUND_BY_KEY)))[::-1]
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from rocketstream.broker.store.index import LogIndex
-from rocketstream.broker.store.indexed_properties import indexed_properties
+from rocketstream.broker.store.indexed_properties import indexed_properties, key_seed_of
 from rocketstream.broker.store.queue_index import QueueIndex
 from rocketstream.broker.store.segment import ENVELOPE, ENVELOPE_SIZE, Segment
 from rocketstream.wire.record import BODY_AT, HOST_BITS, MAGIC_V1, MAGIC_V2, MIN_RECORD_SIZE
@@ -103,8 +103,8 @@ class _Finder:
                 topic_at += 2
             raw_topic = bytes(view[topic_at:topic_end])
             queue, deleted = self._queues.get((raw_topic, queue_id)) or self._meet(raw_topic, queue_id, position)
+            tags_code = indexed_properties(bytes(view[topic_end + 2 : at + size]), queue.key_seed, segment, at)
             if position >= deleted:
-                tags_code = indexed_properties(bytes(view[topic_end + 2 : at + size]), queue.key_seed, segment, at)
                 if offset == queue.base + len(queue.positions):
                     queue.positions.append(position)
                     queue.sizes.append(size)
@@ -123,9 +123,11 @@ class _Finder:
         deleted = self._index.deleted.get(topic, 0)
         queue = self._index.queue(topic, queue_id)
         if queue is None:
-            # One that was deleted is not entered: nobody may see it.
+            # One that was deleted is not entered: its messages are found by their keys only.
             queue = (
-                self._index.new_queue(topic, queue_id) if position >= deleted else QueueIndex(topic, queue_id, b"", 0)
+                self._index.new_queue(topic, queue_id)
+                if position >= deleted
+                else QueueIndex(topic, queue_id, b"", key_seed_of(topic))
             )
         if position >= deleted:
             self._queues[raw_topic, queue_id] = queue, deleted

@@ -1,0 +1,79 @@
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import java.util.Collection;
+import java.util.List;
+import java.util.UUID;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** The lite pull consumer, as a member of its group or on queues that it is told. */
+final class LitePulling {
+    private final String nameServer;
+
+    LitePulling(String nameServer) {
+        this.nameServer = nameServer;
+    }
+
+    /** Poll as a member of a group until there are "count" messages or the time is up, then commit what was polled. */
+    JSONObject pull(JSONObject command) throws Exception {
+        DefaultLitePullConsumer consumer = consumer(command);
+        String expression = JavaPeer.text(command, "expression", "*");
+        if (Boolean.TRUE.equals(command.getBoolean("sql"))) {
+            consumer.subscribe(command.getString("topic"), MessageSelector.bySql(expression));
+        } else {
+            consumer.subscribe(command.getString("topic"), expression);
+        }
+        consumer.start();
+        try {
+            JSONArray messages = poll(consumer, command);
+            consumer.commitSync();
+            JSONObject answer = new JSONObject();
+            answer.put("messages", messages);
+            return answer;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    /** Read all queues of a topic from "offset" on, whatever its group has committed. */
+    JSONObject read(JSONObject command) throws Exception {
+        DefaultLitePullConsumer consumer = consumer(command);
+        consumer.start();
+        try {
+            Collection<MessageQueue> queues = consumer.fetchMessageQueues(command.getString("topic"));
+            consumer.assign(queues);
+            for (MessageQueue queue : queues) {
+                consumer.seek(queue, command.getLongValue("offset"));
+            }
+            JSONObject answer = new JSONObject();
+            answer.put("messages", poll(consumer, command));
+            return answer;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
+    private DefaultLitePullConsumer consumer(JSONObject command) {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.getString("group"));
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setInstanceName(UUID.randomUUID().toString());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setHeartbeatBrokerInterval(1_000); // see Consuming
+        consumer.setAutoCommit(false);
+        return consumer;
+    }
+
+    private static JSONArray poll(DefaultLitePullConsumer consumer, JSONObject command) {
+        JSONArray messages = new JSONArray();
+        long deadline = System.nanoTime() + (long) (command.getDoubleValue("timeout") * 1e9);
+        while (messages.size() < command.getIntValue("count") && System.nanoTime() < deadline) {
+            List<MessageExt> polled = consumer.poll(100);
+            long now = System.currentTimeMillis();
+            polled.forEach(message -> messages.add(Consuming.fields(message, now)));
+        }
+        return messages;
+    }
+}
