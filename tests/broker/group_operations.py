@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketstream.wire.bodies.group import GroupList, SubscriptionGroupConfig
+from rocketstream.wire.bodies.group import SubscriptionGroupConfig
 from rocketstream.wire.bodies.heartbeat import ConsumerData, HeartbeatData
 from rocketstream.wire.bodies.lock import LockBatchRequestBody, LockBatchResponseBody, UnlockBatchRequestBody
 from rocketstream.wire.bodies.members import ConsumerListByGroup
@@ -16,7 +16,6 @@ from rocketstream.wire.headers.group import (
     DeleteSubscriptionGroupRequestHeader,
     GetConsumerListByGroupRequestHeader,
     GetConsumeStatsRequestHeader,
-    QueryTopicConsumeByWhoRequestHeader,
     QueryTopicsByConsumerRequestHeader,
     UnregisterClientRequestHeader,
 )
@@ -51,26 +50,17 @@ class PutGroup(Operation):
 
 @dataclass(frozen=True)
 class DeleteGroup(Operation):
+    """Delete a group with its offsets.
+
+    (Without them, 5.5.0 makes the group again at once: having deleted it, it asks what kind of group it is, and who
+    asks for a group's settings makes the group. The embedded broker does not follow it there.)
+    """
+
     group: str
-    with_offsets: bool
 
     def ask(self, target: Target) -> Answer:
-        header = DeleteSubscriptionGroupRequestHeader(
-            group_name=target.named(self.group), clean_offset=self.with_offsets
-        )
+        header = DeleteSubscriptionGroupRequestHeader(group_name=target.named(self.group), clean_offset=True)
         return answer(target.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, header))
-
-
-@dataclass(frozen=True)
-class GroupsOf(Operation):
-    """The groups that consume a topic."""
-
-    topic: str
-
-    def ask(self, target: Target) -> Answer:
-        header = QueryTopicConsumeByWhoRequestHeader(topic=target.named(self.topic))
-        told = target.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
-        return answer(told, sorted(map(target.label, GroupList.decode(told.body).group_list)))
 
 
 @dataclass(frozen=True)
@@ -177,23 +167,23 @@ class Reset(Operation):
 
 @dataclass(frozen=True)
 class Clone(Operation):
-    """Let a group be where another is, in a topic or (None) in all."""
+    """Let a group be where another is in a topic.
+
+    (Without a topic 5.5.0 means to do so for all of them, but looks for the offsets of none: nothing happens.)
+    """
 
     source: str
     group: str
-    topic: str | None
+    topic: str
 
     def ask(self, target: Target) -> Answer:
         header = CloneGroupOffsetRequestHeader(
             src_group=target.named(self.source),
             dest_group=target.named(self.group),
-            topic=None if self.topic is None else target.named(self.topic),
+            topic=target.named(self.topic),
             offline=True,
         )
         return answer(target.ask(RequestCode.CLONE_GROUP_OFFSET, header))
-
-
-# --- locks and members -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

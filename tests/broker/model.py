@@ -14,7 +14,6 @@ from tests.broker.group_operations import (
     Commit,
     DeleteGroup,
     GroupOffset,
-    GroupsOf,
     GroupStatistics,
     Heartbeat,
     Leave,
@@ -116,6 +115,8 @@ class Model:
         self.members: dict[str, Membership] = {}
         self.offsets: dict[tuple[str, str, int], int] = {}
         self.pulled: dict[tuple[str, str, int], int] = {}
+        self.pulled_topics: set[tuple[str, str]] = set()
+        """Groups and topics of pulls that said themselves what they want."""
         self.resets: dict[tuple[str, str, int], int] = {}
         """Offsets that were set and that the group has not been told of."""
         self.locks: dict[tuple[str, str, int], int] = {}
@@ -274,6 +275,8 @@ class Model:
             if version < operation.version:
                 return ("SUBSCRIPTION_NOT_LATEST",)
             kind = "TAG"
+        elif expression != "||":
+            self.pulled_topics.add((operation.group, operation.topic))
         if kind == "SQL92":
             predicate = SQL[expression]
             return lambda kept: predicate(kept.properties)
@@ -300,8 +303,9 @@ class Model:
         messages = self.queue(operation.topic, operation.queue)
         key = operation.group, operation.topic, operation.queue
         if key in self.resets:
-            return "PULL_OFFSET_MOVED", "OFFSET_RESET", self.resets.pop(key), 0, len(messages), []
-        code, status, after, found = _read(messages, operation.offset, operation.most, wanted)
+            code, status, after, found = "PULL_OFFSET_MOVED", "OFFSET_RESET", self.resets.pop(key), []
+        else:
+            code, status, after, found = _read(messages, operation.offset, operation.most, wanted)
         self.pulled[key] = after
         if operation.commit is not None:
             self.offsets[key] = operation.commit
@@ -387,14 +391,15 @@ class Model:
             return ("SYSTEM_ERROR",)
         key = operation.group, operation.topic, operation.queue
         self.resets[key] = self.offsets[key] = offset
-        self.pulled = {key: at for key, at in self.pulled.items() if key[:2] != (operation.group, operation.topic)}
         return "SUCCESS", {(operation.topic, operation.queue): offset}
 
     @answer.register
     def _(self, operation: Clone) -> Answer:
-        for (group, topic, queue), offset in list(self.offsets.items()):
-            if group == operation.source and operation.topic in (None, topic) and topic in self.topics:
-                self.offsets[operation.group, topic, queue] = offset
+        topic = operation.topic
+        offsets = {key[2]: at for key, at in self.offsets.items() if key[:2] == (operation.source, topic)}
+        if offsets and topic in self.topics:
+            self.offsets = {key: at for key, at in self.offsets.items() if key[:2] != (operation.group, topic)}
+            self.offsets |= {(operation.group, topic, queue): at for queue, at in offsets.items()}
         return ("SUCCESS",)
 
     @answer.register
@@ -405,7 +410,7 @@ class Model:
         table = {}
         for name in topics:
             topic = self.topics.get(name)
-            if topic is None or (wanted and name not in wanted):
+            if topic is None or (wanted and name not in wanted and (group, name) not in self.pulled_topics):
                 continue
             for queue in range(topic.read_queues):
                 messages = self.queue(name, queue)
@@ -426,16 +431,10 @@ class Model:
     def _(self, operation: DeleteGroup) -> Answer:
         group = operation.group
         self.groups.pop(group, None)
-        if operation.with_offsets:
-            self.offsets = {key: offset for key, offset in self.offsets.items() if key[0] != group}
-            self.pulled = {key: offset for key, offset in self.pulled.items() if key[0] != group}
-            self.resets = {key: offset for key, offset in self.resets.items() if key[0] != group}
+        self.offsets = {key: offset for key, offset in self.offsets.items() if key[0] != group}
+        self.pulled = {key: offset for key, offset in self.pulled.items() if key[0] != group}
+        self.resets = {key: offset for key, offset in self.resets.items() if key[0] != group}
         return ("SUCCESS",)
-
-    @answer.register
-    def _(self, operation: GroupsOf) -> Answer:
-        consuming = {group for group, member in self.members.items() if operation.topic in member.wanted}
-        return "SUCCESS", sorted(consuming | {key[0] for key in self.offsets if key[1] == operation.topic})
 
     @answer.register
     def _(self, operation: TopicsOf) -> Answer:

@@ -7,11 +7,13 @@ same sequence can be put to a model, to the embedded broker and to a real one, a
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from rocketstream.message import MessageQueue, ReceivedMessage
+from rocketstream.remoting.io_thread import IoThread
 from rocketstream.wire.codes import RequestCode, ResponseCode, code_name
 from rocketstream.wire.command import Command, request
 from rocketstream.wire.headers.admin import QueryMessageRequestHeader
@@ -166,6 +168,21 @@ class Target:
             unique_key_query=unique,
         )
         return self.ask(RequestCode.QUERY_MESSAGE, header)
+
+
+@contextlib.contextmanager
+def bare_clients(name_servers: str, count: int = 2) -> Iterator[list[BareClient]]:
+    """Clients that take no notice of what a broker tells them about their groups."""
+    clients = [BareClient(name_servers, IoThread.shared()) for _ in range(count)]
+    try:
+        for client in clients:
+            client.instance.remoting.register_processor(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, lambda address, command: None
+            )
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
 
 
 def answer(command: Command, *details: Any) -> Answer:

@@ -17,6 +17,9 @@ from tests.bare_client import BareConsumer
 from tests.cli.test_operate import Run, documents
 from tests.cli.test_processes import PROGRAM, environment
 
+# What is said on a terminal does not depend on the broker; the embedded one is shown by test_operate.
+pytestmark = pytest.mark.rocketmq_real
+
 
 @pytest.fixture
 def run(rocketmq_cluster) -> Run:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
+# What is said on a terminal does not depend on the broker; the embedded one is shown by test_operate.
+pytestmark = pytest.mark.rocketmq_real
+
 PROGRAM = [sys.executable, "-c", "from rocketstream.cli import main; main()"]
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -16,6 +16,9 @@ from rocketstream import AdminClient
 from tests.cli.test_processes import PROGRAM, environment
 from tests.testing.processes import eventually, exists
 
+# What is said on a terminal does not depend on the broker; the embedded one is shown by test_operate.
+pytestmark = pytest.mark.rocketmq_real
+
 PATIENCE = 90.0
 
 SHOP = """

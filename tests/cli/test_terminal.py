@@ -18,6 +18,9 @@ import pytest
 from tests.bare_client import BareConsumer
 from tests.cli.test_processes import PROGRAM, environment
 
+# What is said on a terminal does not depend on the broker; the embedded one is shown by test_operate.
+pytestmark = pytest.mark.rocketmq_real
+
 ERASED_LINE = "\x1b[2K"
 PATIENCE = 60.0
 ENOUGH = 200_000

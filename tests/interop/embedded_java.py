@@ -21,7 +21,11 @@ from rocketstream.wire.record_decoder import decode_record
 from tests.bare_client import eventually
 from tests.interop.java_peer import JavaPeer
 
+TRIES = 750  # of `eventually`: some 15 s
 FOREVER = 10.0**9
+#: Java looks at its queues every 20 s, and not again within a second; here it is quicker. (Not too quick: Java of 5.5.0
+#: takes three seconds to shut down when it happens to be looking.)
+REBALANCE = {"rocketmq.client.rebalance.waitInterval": "250", "rocketmq.client.rebalance.minInterval": "100"}
 
 
 class Stage:
@@ -75,7 +79,7 @@ class Stage:
 
     def after_delay(self, level: int, count: int, waiting: int) -> int:
         """Once `count` messages more than those `waiting` have come to a delay level, let exactly its time pass."""
-        eventually(lambda: self.count(SCHEDULE_TOPIC, level - 1) >= waiting + count)
+        eventually(lambda: self.count(SCHEDULE_TOPIC, level - 1) >= waiting + count, TRIES)
         assert self.count(SCHEDULE_TOPIC, level - 1) == waiting + count
         return self.advance(DELAY_LEVELS[level - 1])
 
@@ -87,12 +91,11 @@ class Stage:
 @contextmanager
 def staged(version: str) -> Iterator[Stage]:
     """Java's client of a version on an embedded broker of its own."""
-    clock = ManualClock(wall=round(SystemClock().wall()))
+    clock = ManualClock(wall=round(SystemClock().wall()) + 0.25)
     # Time that a test makes pass is no silence of Java's.
     with (
         EmbeddedBroker(clock=clock, client_expiry=FOREVER, lock_expiry=FOREVER) as broker,
-        # Java of 5.5.0 waits a second between two looks at its queues; of 4.9.7 it doesn't.
-        JavaPeer(version, broker.address, jvm_properties={"rocketmq.client.rebalance.minInterval": "20"}) as java,
+        JavaPeer(version, broker.address, jvm_properties=REBALANCE) as java,
     ):
         yield Stage(broker, java)
 

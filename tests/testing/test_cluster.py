@@ -121,6 +121,7 @@ def test_a_broker_that_can_not_start_shows_its_logs(version: str, temporary_dire
     assert "Slave's brokerId must be > 0" in str(error.value)
 
 
+@pytest.mark.rocketmq_real
 def test_the_logs_of_rocketmq_itself_are_shown_too(rocketmq_cluster: RocketMQCluster) -> None:
     broker = rocketmq_cluster.brokers[0]
     assert eventually(lambda: "boot success" in broker.log_tail(10_000))

@@ -62,6 +62,7 @@ class Members:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[ClientConnection, Member]] = {}
         self._fingerprints: dict[str, int] = {}
+        self._pulled: set[tuple[str, str]] = set()
         self._scan = Periodic(clock, _SCAN_INTERVAL, self._expire)
         dispatcher.when_closed.append(self._on_closed)
 
@@ -84,9 +85,15 @@ class Members:
         return None if found is None else found.subscription(topic)
 
     def has_other_subscriptions(self, group: str, topic: str) -> bool:
-        """Whether members of the group say what they want, and it is not this topic."""
+        """Whether members of the group say what they want, and it is not this topic; nor was it ever pulled."""
+        if (group, topic) in self._pulled:
+            return False
         found = self._consumers.get(group)
         return found is not None and bool(found.subscriptions()) and found.subscription(topic) is None
+
+    def note_pull(self, group: str, topic: str) -> None:
+        """A pull brought its own subscription: the group wants the topic, too (RocketMQ's compensation table)."""
+        self._pulled.add((group, topic))
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups whose members want something of a topic."""

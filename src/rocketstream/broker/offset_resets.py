@@ -90,7 +90,6 @@ class OffsetResets:
             raise Refusal(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
         for queue_id, offset in table.items():
             self._offsets.reset(wanted.group, wanted.topic, queue_id, offset)
-        self._offsets.forget_pulls(wanted.group, wanted.topic)
         body = ResetOffsetBody(
             offset_table={self._queue(wanted.topic, queue_id): offset for queue_id, offset in table.items()}
         )

@@ -308,9 +308,20 @@ class Offsets:
                 continue
             if not wanted.offline and self._members.has_other_subscriptions(wanted.src_group, topic):
                 continue
-            for queue_id, offset in self._table.get((wanted.src_group, topic), {}).items():
-                self.commit(wanted.dest_group, topic, queue_id, offset, connection.address)
+            self._copy(wanted.src_group, wanted.dest_group, topic, connection.address)
         return self.answer(command, response(command, ResponseCode.SUCCESS))
+
+    def _copy(self, source: str, group: str, topic: str, client: str) -> None:
+        """Let a group be exactly where another is: in queues without an offset of that one, it has none either."""
+        offsets = self._table.get((source, topic))
+        if offsets is None or source == group:
+            return
+        queues = self._table.get((group, topic), {})
+        for queue_id in queues.keys() - offsets.keys():
+            del queues[queue_id]
+            self._changed.add((group, topic, queue_id))
+        for queue_id, offset in offsets.items():
+            self.commit(group, topic, queue_id, offset, client)
 
     def _correction(self, connection: ClientConnection, command: Command) -> Command:
         wanted = QueryCorrectionOffsetRequestHeader.from_fields(command.fields)

@@ -144,17 +144,15 @@ class Pulling:
         if settings.server_side_reset:
             reset = offsets.take_reset(group, topic, queue_id)
             if reset is not None:
+                self._note(connection, header, reset, may_wait=may_wait)
                 return self._reset(command, wanted, reset)
         reading = self._store.read(topic, queue_id, offset, header.max_msg_nums, settings.max_pull_bytes, wanted.match)
         status = reading.status
         code = _CODES[status]
         if offset and status in _EMPTY:
             code = _OFFSET_MOVED
-        offsets.note_pull(group, topic, queue_id, reading.next_offset)
-        sys_flag = header.sys_flag
-        if may_wait and sys_flag & _COMMIT_OFFSET:
-            offsets.commit(group, topic, queue_id, header.commit_offset, connection.address)
-        if code == _NOT_FOUND and may_wait and sys_flag & _SUSPEND:
+        self._note(connection, header, reading.next_offset, may_wait=may_wait)
+        if code == _NOT_FOUND and may_wait and header.sys_flag & _SUSPEND:
             self._polls.hold(
                 topic,
                 queue_id,
@@ -173,6 +171,15 @@ class Pulling:
         # consumed this one would never see.
         waiting = self._store.durable(_last_position(reading.records[-1]))
         return answer if waiting is None else _after(waiting, answer)
+
+    def _note(
+        self, connection: ClientConnection, header: PullMessageRequestHeader, next_offset: int, *, may_wait: bool
+    ) -> None:
+        """Remember how far the group is; what it commits counts once, not again when a held pull is answered."""
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        self._offsets.note_pull(group, topic, queue_id, next_offset)
+        if may_wait and header.sys_flag & _COMMIT_OFFSET:
+            self._offsets.commit(group, topic, queue_id, header.commit_offset, connection.address)
 
     def _reset(self, command: Command, wanted: _Wanted, offset: int) -> Command:
         """An operator has moved the group: it is told where it goes on."""
@@ -216,6 +223,7 @@ class Pulling:
             raise Refusal(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
             ) from error
+        self._members.note_pull(header.consumer_group, header.topic)
         self._check_type(header.expression_type)
         return match
 

@@ -160,7 +160,8 @@ class Timers:
         now = self._clock.wall_ms()
         if offset < self._recovered and was_delivered(self._store, record, topic, now):
             return
-        properties[PropertyName.TIMER_ENQUEUE_MS] = str(record.store_timestamp)
+        enqueued = record.store_timestamp // TIMER_PRECISION_MS * TIMER_PRECISION_MS
+        properties[PropertyName.TIMER_ENQUEUE_MS] = str(enqueued)
         properties[PropertyName.TIMER_DEQUEUE_MS] = str(now)
         queue_id = int(properties.get(PropertyName.REAL_QUEUE_ID, "0"))
         self._progress.stored(self._intake.append(record.renewed(topic, queue_id, encoded(properties))))

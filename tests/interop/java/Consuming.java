@@ -132,6 +132,10 @@ final class Consuming {
             DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
         JSONObject failures = command.get("failures") == null ? new JSONObject() : command.getJSONObject("failures");
+        if (!failures.isEmpty()) {
+            // The retry topic is made when the consumer has introduced itself, after it has asked for its route.
+            consumer.setPollNameServerInterval(100);
+        }
         int failureLevel = JavaPeer.number(command, "failureLevel", 0);
         String expression = JavaPeer.text(command, "expression", "*");
         if (Boolean.TRUE.equals(command.getBoolean("sql"))) {
