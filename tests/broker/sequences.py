@@ -50,6 +50,8 @@ clients = st.sampled_from([0, 1])
 numbers = st.integers(0, 12)
 offsets = st.sampled_from([0, 0, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 40, 41, -1, -(2**63), 1000, 2**62])
 versions = st.integers(1, 3)
+#: Two of the largest are more than one pull brings.
+sizes = st.sampled_from([0, 0, 0, 100_000, 200_000])
 keys = st.sampled_from(["k0", "k1"])
 
 properties = st.fixed_dictionaries(
@@ -69,9 +71,7 @@ put_topic = st.builds(
     st.integers(1, 3),
     st.sampled_from([6, 6, 6, 6, 4, 2]),
 )
-send = st.builds(
-    Send, st.sampled_from(["t0", "t0", "t0", "t1", "t!"]), queues, properties, st.sampled_from([0, 0, 0, 100_000])
-)
+send = st.builds(Send, st.sampled_from(["t0", "t0", "t0", "t1", "t!"]), queues, properties, sizes)
 send_batch = st.builds(
     SendBatch,
     topics,
@@ -160,7 +160,7 @@ _OFTEN = {
 NAMES = sorted((name for name in OPERATIONS for _ in range(_OFTEN.get(name, 2))), key=lambda name: -_OFTEN.get(name, 2))
 
 #: A topic with a few messages: how every sequence begins, for most of it would be refused without.
-beginnings = st.lists(st.builds(Send, st.just("t0"), st.just(0), properties), min_size=1, max_size=4).map(
+beginnings = st.lists(st.builds(Send, st.just("t0"), st.just(0), properties, sizes), min_size=1, max_size=4).map(
     lambda sends: [PutTopic("t0", 2, 2, 6), *sends]
 )
 operations = st.sampled_from(NAMES).flatmap(OPERATIONS.__getitem__)

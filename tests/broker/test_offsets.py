@@ -140,8 +140,6 @@ async def test_how_far_a_group_has_asked(parts):
     assert parts.offsets.pulled("g", "t", 0) == 7
     parts.offsets.note_pull("g", "t", 0, 39)
     assert parts.offsets.pulled("g", "t", 0) == 39
-    parts.offsets.forget_pulls("g", "t")
-    assert parts.offsets.pulled("g", "t", 0) == 7
 
 
 async def test_one_groups_offsets_become_anothers(parts):

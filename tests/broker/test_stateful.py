@@ -57,4 +57,4 @@ def brokers() -> Iterator[type[Brokers]]:
 
 
 def test_an_embedded_broker_answers_as_the_model_does(brokers: type[Brokers]) -> None:
-    run_state_machine_as_test(brokers, settings=settings(max_examples=150, stateful_step_count=80))
+    run_state_machine_as_test(brokers, settings=settings(max_examples=100, stateful_step_count=80))

@@ -19,6 +19,7 @@ from rocketstream.wire.codes import MessageRequestMode, RequestCode
 from tests.bare_client import BareClient, eventually
 from tests.contract.clusters import require_target
 from tests.interop.embedded_java import TRIES, Stage, staged
+from tests.interop.java_peer import JavaPeerError
 
 BROKER = "broker-a"
 
@@ -69,9 +70,7 @@ def test_failures_come_again_and_then_are_dead_letters(stage: Stage, unique_topi
     assert (dead.reconsume_times, dead.store_timestamp, dead.message_id) == (3, second_again, always.message_id)
     assert dead.properties["RETRY_TOPIC"] == unique_topic
     assert dead.properties["ORIGIN_MESSAGE_ID"] == original.offset_message_id
-    assert stage.committed(unique_group, unique_topic) == {good.queue_id: 2, always.queue_id: 2} | {
-        queue: stage.count(unique_topic, queue) for queue in (0, 1)
-    }
+    assert stage.committed(unique_group, unique_topic) == {queue: stage.count(unique_topic, queue) for queue in (0, 1)}
 
 
 def test_a_listener_says_when_it_wants_it_again(stage: Stage, unique_topic: str, unique_group: str) -> None:
@@ -123,7 +122,10 @@ def test_orderly(stage: Stage, unique_topic: str, unique_group: str) -> None:
 
 
 def test_an_orderly_failure_becomes_a_dead_letter(stage: Stage, unique_topic: str, unique_group: str) -> None:
-    """After its tries, Java sends it to the retry topic itself; the group has locks, so it is dead at once."""
+    """After its tries, Java sends it to the retry topic itself.
+
+    That of 5.5.0 says that it was tried once too often; that of 4.9.7 does not, but its group has locks.
+    """
     java = stage.java
     java.create_topic(unique_topic, queues=1)
     (bad, _) = java.produce(unique_topic, [b"bad", b"next"], tags="t", keys="k", properties={"größe": "七"})
@@ -144,6 +146,8 @@ def test_an_orderly_failure_becomes_a_dead_letter(stage: Stage, unique_topic: st
     ]
     (dead,) = java.consume(f"{unique_group}-dead", dlq_topic(unique_group), count=1)
     assert (dead.body, dead.tags, dead.keys, dead.properties["größe"]) == (b"bad", "t", "k", "七")
+    assert dead.reconsume_times == (3 if java.version.startswith("5.") else 2)
+    assert dead.store_timestamp == stage.now
     assert dead.properties["ORIGIN_MESSAGE_ID"] == bad.message_id
     assert dead.properties["RETRY_TOPIC"] == unique_topic
     assert stage.stored(retry_topic(unique_group)) == []
@@ -188,7 +192,7 @@ def test_tags_and_sql(stage: Stage, unique_topic: str, unique_group: str) -> Non
 def test_an_sql_expression_that_is_none(stage: Stage, unique_topic: str, unique_group: str) -> None:
     """A consumer that is refused says so, and what the broker says."""
     stage.java.create_topic(unique_topic, queues=1)
-    with pytest.raises(Exception, match=r"CODE: 23|SUBSCRIPTION|amount >"):
+    with pytest.raises(JavaPeerError, match=r"CODE: 23  DESC: .*\(in 'amount > '\)"):
         stage.java.consume(unique_group, unique_topic, count=1, expression="amount > ", sql=True, timeout=2)
 
 

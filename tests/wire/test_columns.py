@@ -4,10 +4,8 @@ import pkgutil
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,91 +23,16 @@ from pyspark.sql.types import (
 )
 
 import rocketstream.wire
-from rocketstream.errors import ConfigurationError, CorruptMessageError, MissingCodecError, RocketStreamError
-from rocketstream.message import MessageQueue, ReceivedMessage
+from rocketstream.errors import ConfigurationError, CorruptMessageError, MissingCodecError
 from rocketstream.wire import columns as columns_module
 from rocketstream.wire.batch import BatchItem, encode_batch
-from rocketstream.wire.columns import COLUMNS, Columns, Pulled, arrow_schema, read_columns
+from rocketstream.wire.columns import COLUMNS, Pulled, arrow_schema, read_columns
 from rocketstream.wire.compression import compress
-from rocketstream.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, encode_record
-from rocketstream.wire.record_decoder import decode_records
+from rocketstream.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketstream.wire.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP, Codec, with_codec
+from tests.wire.column_rows import OTHER, QUEUE, TIMES, UNIQUE, check, expected, record, rows_of
 
-QUEUE = MessageQueue("orders", "broker-a", 3)
-OTHER = MessageQueue("%RETRY%group", "broker-b", 0)
 INNER = INNER_BATCH | NEED_UNWRAP
-TIMES = ("born_timestamp", "store_timestamp")
-UNIQUE = b"UNIQ_KEY\x017F00000100002A139A5506A1000000AB\x02"
-
-
-def with_properties(record: bytes, properties: bytes) -> bytes:
-    """A record without properties, given some that no encoder would write."""
-    total = struct.pack(">I", len(record) + len(properties))
-    return total + record[4:-2] + struct.pack(">H", len(properties)) + properties
-
-
-def record(offset: int = 0, *, properties: bytes = b"", **more: Any) -> bytes:
-    fields = {"topic": "orders", "body": b"hi"} | more
-    return with_properties(encode_record(queue_offset=offset, **fields), properties)
-
-
-# --- what the record decoder says -------------------------------------------------------------------------------
-
-
-def body_of(message: ReceivedMessage) -> bytes | RocketStreamError:
-    try:
-        return message.body
-    except (CorruptMessageError, MissingCodecError) as error:
-        return error
-
-
-def micros(millis: int) -> int | None:
-    return millis * 1000 if abs(millis * 1000) < 2**63 else None
-
-
-def expected(pulled: Sequence[Pulled], names: Sequence[str]) -> tuple[list[dict[str, object]], list[Any]]:
-    rows: list[dict[str, object]] = []
-    unreadable: list[Any] = []
-    for queue, body, start, end in pulled:
-        messages, corrupt = decode_records(body, queue=queue)
-        unreadable += [(queue, None, str(CorruptMessageError(c.reason, position=c.position))) for c in corrupt]
-        for message in messages:
-            offset = message.queue_offset
-            if (start is not None and offset < start) or (end is not None and offset >= end):
-                continue
-            row = {name: getattr(message, name) for name in names if name not in ("body", *TIMES)}
-            row |= {name: micros(getattr(message, name)) for name in names if name in TIMES}
-            if "properties" in row:
-                row["properties"] = list(message.properties.items())
-            if "body" in names:
-                content = body_of(message)
-                if isinstance(content, RocketStreamError):
-                    unreadable.append((queue, offset, str(content)))
-                    content = None  # type: ignore[assignment]
-                row["body"] = content
-            rows.append(row)
-    return rows, unreadable
-
-
-def rows_of(columns: Columns) -> list[dict[str, object]]:
-    # As numbers, because Python's datetime has fewer years than a timestamp.
-    table = pa.Table.from_batches([columns.batch])
-    for index, name in enumerate(table.column_names):
-        if name in TIMES:
-            table = table.set_column(index, name, table.column(name).cast(pa.int64()))
-    return table.to_pylist()  # type: ignore[no-any-return]
-
-
-def check(pulled: Sequence[Pulled], names: Sequence[str] = COLUMNS) -> Columns:
-    """Read both ways and compare all there is to see."""
-    columns = read_columns(pulled, names)
-    columns.batch.validate(full=True)
-    assert columns.batch.schema == arrow_schema(names)
-    rows, unreadable = expected(pulled, names)
-    assert rows_of(columns) == rows
-    found = [(problem.queue, problem.queue_offset, str(problem.error)) for problem in columns.unreadable]
-    assert sorted(found, key=repr) == sorted(unreadable, key=repr)
-    return columns
 
 
 @pytest.fixture
@@ -222,6 +145,18 @@ def test_repeated_name_shows_the_last_value_in_the_first_place(rows: list[list[b
     check([Pulled(QUEUE, b"".join(record(n, properties=text) for n, text in enumerate(texts)))])
 
 
+@pytest.mark.parametrize("count", [5, 24, 25, 40])
+@pytest.mark.parametrize("name", ["{}", "{}-name-of-many-bytes", "a-name-of-many-bytes-{}", "a-name-{}-of-many-bytes"])
+def test_repeated_name_among_many(count: int, name: str) -> None:
+    names = [name.format(number) for number in range(count)]
+    texts = [names, [*names[1:], names[1]], [names[-1], *names], [], names]
+    body = b"".join(
+        record(row, properties="".join(f"{each}\x01{n}\x02" for n, each in enumerate(some)).encode())
+        for row, some in enumerate(texts)
+    )
+    check([Pulled(QUEUE, body)])
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_are_read_or_reported(body: bytes) -> None:
@@ -279,6 +214,7 @@ def test_no_message_is_no_row(names: tuple[str, ...]) -> None:
         {"topic": "ü"},
         {"sys_flag": INNER_BATCH},
         {"body": b""},
+        {"body": b"", "body_crc": 5},
         {"body_crc": 0},
         {"born_timestamp": 2**63 - 1, "store_timestamp": -(2**63)},
     ],
@@ -289,6 +225,24 @@ def test_the_decoder_is_not_asked_for_sound_records(more: dict[str, Any]) -> Non
     columns = read_columns([Pulled(QUEUE, body), Pulled(OTHER, body)])
     rows, _ = expected([Pulled(QUEUE, body), Pulled(OTHER, body)], COLUMNS)
     assert rows_of(columns) == rows
+
+
+@pytest.mark.usefixtures("no_decoder")
+def test_offset_ids_stand_in_for_unique_ids() -> None:
+    hosts = ["[::1]:10911", "10.0.0.1:10911", "[::2]:10911", "10.0.0.2:10911"]
+    body = b"".join(record(n, store_host=host, commit_log_offset=n) for n, host in enumerate(hosts))
+    body += record(4, properties=UNIQUE) + record(5, commit_log_offset=255)
+    rows, _ = expected([Pulled(QUEUE, body)], ["message_id"])
+    assert rows[3] == {"message_id": "0A00000200002A9F0000000000000003"}
+    assert rows_of(read_columns([Pulled(QUEUE, body)], ["message_id"])) == rows
+
+
+@pytest.mark.parametrize("name", ["TAGS", "KEYS", "UNIQ_KEY"])
+def test_names_that_only_begin_alike_are_others(name: str) -> None:
+    for other in (f"{name}\0", f"{name}S", name[:-1], f"X{name}", name.lower()):
+        body = record(0, properties=f"{other}\x01v\x02".encode())
+        row = check([Pulled(QUEUE, body)]).batch.to_pylist()[0]
+        assert "v" not in (row["tags"], row["keys"], row["message_id"])
 
 
 def test_odd_records_keep_their_place() -> None:
@@ -320,12 +274,41 @@ def test_body_that_cannot_be_read_is_null_and_reported() -> None:
     assert check([Pulled(QUEUE, body)], ["queue_offset", "tags"]).unreadable == []
 
 
+def test_missing_codec_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = record(4) + record(5, body=compress(b"packed", Codec.LZ4), sys_flag=with_codec(0, Codec.LZ4))
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    [problem] = check([Pulled(QUEUE, body)]).unreadable
+    assert isinstance(problem.error, MissingCodecError)
+
+
 def test_damage_costs_no_other_response() -> None:
     damaged = record(1) + b"garbage" * 20 + record(2)
     columns = check([Pulled(QUEUE, record(0)), Pulled(QUEUE, damaged), Pulled(OTHER, record(3))])
     assert columns.batch["queue_offset"].to_pylist() == [0, 1, 2, 3]
     [problem] = columns.unreadable
     assert (problem.queue, problem.queue_offset, problem.error.position) == (QUEUE, None, len(record(1)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("at", "patch"),
+    [
+        (4, "daa320a8"),  # another magic
+        (36, "00000030"),  # two IPv6 hosts, which leave no room for the rest
+        (84, "80000000"),  # a body of two gigabytes
+        (84, "00000004"),  # a body up to the record's last bytes
+        (0, "0000005a"),  # too small a size
+        (0, "00000000"),
+    ],
+)
+@pytest.mark.parametrize("magic", [MAGIC_V1, MAGIC_V2])
+def test_damaged_head_is_reported_wherever_it_is(at: int, patch: str, magic: int) -> None:
+    smallest = record(1, topic="", body=b"", magic=magic)
+    damaged = smallest[:at] + bytes.fromhex(patch) + smallest[at + 4 :]
+    for body in (damaged, damaged + record(2), record(0) + damaged, record(0) + damaged + record(2)):
+        columns = check([Pulled(QUEUE, body), Pulled(OTHER, b"")])
+        assert 1 not in columns.batch["queue_offset"].to_pylist()
+        assert len(columns.unreadable) == 1
 
 
 def test_topic_that_is_not_utf8_is_reported() -> None:

@@ -180,7 +180,7 @@ class BrokerNode:
         self.state.freeze()
         self._stop_services()
         await self._close_doors()
-        self.store.close()
+        self.store.abandon()
 
     async def _close_doors(self) -> None:
         await self.door.close()

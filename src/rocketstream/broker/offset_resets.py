@@ -38,9 +38,6 @@ class ResettableOffsets(Protocol):
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset that the group's next pull brings to it."""
 
-    def forget_pulls(self, group: str, topic: str) -> None:
-        """Forget up to where the group has asked."""
-
     def answer(self, command: Command, answer: Command) -> Command | Awaitable[Command]:
         """An answer that is given once the offsets are on the disk."""
 

@@ -132,10 +132,6 @@ class Offsets:
         """Remember up to where a group has asked for messages."""
         self._pulled.setdefault((group, topic), {})[queue_id] = offset
 
-    def forget_pulls(self, group: str, topic: str) -> None:
-        """Forget that again."""
-        self._pulled.pop((group, topic), None)
-
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an offset that the group's next pull brings to it; until then commits do not count."""
         if queue_id < 0 or offset < 0:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from rocketstream.errors import ConfigurationError, CorruptMessageError, MissingCodecError, RocketStreamError
 from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.property_names import PropertyName
-from rocketstream.wire.property_table import PropertyTable, cut
+from rocketstream.wire.property_table import PropertyTable, cut, is_utf8
 from rocketstream.wire.record_decoder import decode_records
 from rocketstream.wire.record_table import Mask, RecordTable, record_starts
 from rocketstream.wire.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
@@ -142,8 +142,9 @@ class _SlowRows:
             queue, body, first, limit = self._parts[part]
             at = start - (int(self._ends[part]) - len(body))
             messages, corrupt = decode_records(body[at : at + end - start], queue=queue)
+            # Only whole responses have damage: a record that comes alone has been found sound.
             for damage in corrupt:
-                error = CorruptMessageError(damage.reason, position=at + damage.position)
+                error = CorruptMessageError(damage.reason, position=damage.position)
                 self.unreadable.append(Unreadable(queue, None, error))
             for message in messages:
                 offset = message.queue_offset
@@ -215,9 +216,9 @@ class _FastRows:
         damaged = ~table.sound
         sound = table.select(table.sound)
         topic = sound.topic(self._buffer)
-        if topic is None or not _is_utf8(topic):
+        if topic is None or not is_utf8(topic):
             topics = cut(self._buffer, sound.topic_at, sound.topic_end, pa.binary())
-            wrong = [topic for topic in topics.unique().to_pylist() if not _is_utf8(topic)]
+            wrong = [topic for topic in topics.unique().to_pylist() if not is_utf8(topic)]
             damaged[table.sound] = pc.is_in(topics, pa.array(wrong, pa.binary())).to_numpy(zero_copy_only=False)
         if damaged.any():
             parts = np.unique(table.part[damaged])
@@ -301,13 +302,13 @@ class _FastRows:
             return unique_ids
         missing = unique_ids.is_null()
         table = self.table.select(missing.to_numpy(zero_copy_only=False))
-        rows, digits = zip(*table.offset_ids(self._buffer), strict=True)
-        texts = []
-        for which, text in zip(rows, digits, strict=True):
-            edges = np.linspace(0, len(text), len(which) + 1, dtype=np.int64)
-            texts.append(cut(text, edges[:-1], edges[1:], pa.string()))
-        ordered = pa.concat_arrays(texts).take(pa.array(np.argsort(np.concatenate(rows))))
-        return pc.replace_with_mask(unique_ids, missing, ordered)
+        rows, ids = [], []
+        for which, digits in table.offset_ids(self._buffer):
+            edges = np.arange(len(which) + 1) * (len(digits) // max(len(which), 1))
+            rows.append(which)
+            ids.append(cut(digits, edges[:-1], edges[1:], pa.string()))
+        order = np.argsort(np.concatenate(rows))
+        return pc.replace_with_mask(unique_ids, missing, pa.concat_arrays(ids).take(pa.array(order)))
 
 
 def _changed_bodies(buffer: bytes, table: RecordTable) -> Mask:
@@ -333,11 +334,3 @@ def _check_size(size: int) -> None:
         raise ConfigurationError(
             f"these responses take {size} bytes, a batch of columns has room for {_MAX_BYTES}: read fewer at a time"
         )
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

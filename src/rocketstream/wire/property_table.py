@@ -41,6 +41,15 @@ def cut(buffer: Any, starts: Positions, ends: Positions, kind: Any, rows: Any = 
     return pieces.take(pa.array(np.arange(0, 2 * len(starts), 2)) if rows is None else rows)
 
 
+def is_utf8(text: bytes) -> bool:
+    """Whether a decoder takes these bytes as they are."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class PropertyTable:
     """The properties of some records, one entry for each that counts, row after row.
@@ -93,14 +102,14 @@ class PropertyTable:
         """Which rows are not UTF-8."""
         text = self.text.tobytes()
         unreadable = np.zeros(len(self.row_starts) - 1, dtype=np.bool_)
-        if not _is_utf8(text):
+        if not is_utf8(text):
             edges = self.row_starts.tolist()
             for row in range(len(unreadable)):
-                unreadable[row] = not _is_utf8(text[edges[row] : edges[row + 1]])
+                unreadable[row] = not is_utf8(text[edges[row] : edges[row + 1]])
         return unreadable
 
     def repeating(self) -> Mask:
-        """Which rows have a name twice; perhaps a few more, by a chance of one in a billion."""
+        """Which rows have a name twice, and perhaps more: names that differ only in their middle look alike here."""
         last = gather(self.text, np.maximum(self.name_at, self.name_end - _WORD), "<u8")
         last &= _WORD_MASKS[np.minimum(self.name_size, _WORD)]
         marks = (self.name_word * _SPREAD[0]) ^ (last * _SPREAD[1])
@@ -132,11 +141,3 @@ class PropertyTable:
         return cut(
             self.text, self.name_end[found] + 1, self.value_end[found], pa.string(), pa.array(2 * piece, mask=piece < 0)
         )
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
