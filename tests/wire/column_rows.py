@@ -54,6 +54,8 @@ def expected(pulled: Sequence[Pulled], names: Sequence[str]) -> tuple[list[dict[
                 continue
             row = {name: getattr(message, name) for name in names if name not in ("body", *TIMES)}
             row |= {name: micros(getattr(message, name)) for name in names if name in TIMES}
+            if "queue_offset" in row:
+                row["queue_offset"] = offset if offset < 2**63 else None
             if "properties" in row:
                 row["properties"] = list(message.properties.items())
             if "body" in names:

@@ -324,6 +324,11 @@ def test_offsets_cut_batches_too() -> None:
     assert columns.batch["queue_offset"].to_pylist() == [5, 6, 7]
 
 
+def test_offset_that_is_too_large_for_a_column_is_null() -> None:
+    body = record(2**63 - 1, body=encode_batch([BatchItem(b"one"), BatchItem(b"two")]), sys_flag=INNER)
+    assert check([Pulled(QUEUE, body)]).batch["queue_offset"].to_pylist() == [2**63 - 1, None]
+
+
 @pytest.mark.usefixtures("no_decoder")
 def test_unread_columns_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns_module, "crc32", None)
