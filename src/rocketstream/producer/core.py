@@ -101,8 +101,6 @@ class ProducerCore(ClientCore):
         self.catch_up = self._dispatcher.catch_up
         self.has_quick_way = not (producer.send_hooks or producer.retry_another_broker)
         """Whether an attempt ends with the broker's answer: no hook to tell, no status that another may better."""
-        self.may_exchange_here = self.has_quick_way and not (producer.trace or producer.latency_fault_tolerance)
-        """Whether the I/O thread has nothing to note of an attempt, so that a caller may make it all by itself."""
         self.introductions = Introductions()
         self.requests = PendingRequests(producer.max_async_messages)
         self._callback_threads = ThreadPoolExecutor(4, thread_name_prefix="rocketstream-send-callback")
@@ -289,7 +287,8 @@ class ProducerCore(ClientCore):
         caller = BlockedCaller()
         limit = self.producer.send_timeout if timeout is None else timeout
         send = Send(out, caller, retries, limit, begun, **choice)
-        return self._dispatcher.send_here(send) or caller.wait()
+        self._dispatcher.start_here(send)
+        return caller.wait()
 
     def new_future(self, on_end: Callable[[], None] | None) -> UserFuture:
         """A future whose callbacks run on this producer's threads."""

@@ -12,7 +12,6 @@ import concurrent.futures
 import threading
 from collections import deque
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketstream.errors import BrokerError, RemotingError
@@ -111,8 +110,6 @@ class Send:
     """Whether it may wait for others with which to share a request (`auto_batch`)."""
     chosen: MessageQueue | None = None
     """The queue of its first attempt: chosen once, or round robin would leave some out."""
-    handed_over: bool = False
-    """Whether a first attempt has failed on the caller's thread and the I/O thread goes on with it."""
 
     @property
     def is_plain(self) -> bool:
@@ -189,40 +186,12 @@ class Dispatcher:
         if not send.outcome.cancelled() and not self._start_quickly(send, here=False):
             self._start_task(send)
 
-    def send_here(self, send: Send) -> SendReceipt | None:
-        """Send on the thread of a caller that waits for it; None: the receipt, or an error, comes to its outcome."""
+    def start_here(self, send: Send) -> None:
+        """Begin a send on the thread of a caller that waits for it: it leaves before this returns, if it can."""
         core = self._core
         core.io.check(core.what)
-        if core.may_exchange_here and send.is_plain and core.is_running:
-            receipt = self._exchange_here(send)
-            if receipt is not None or send.handed_over:
-                return receipt
         if not self._start_quickly(send, here=True):
             self.submit(send)
-        return None
-
-    def _exchange_here(self, send: Send) -> SendReceipt | None:
-        core = self._core
-        instance = core.instance
-        queue = send.chosen = core.quick_queue(send.out, send.sharding_key, send.begun)
-        broker = instance.brokers.master(queue.broker_name) if queue is not None else None
-        if queue is None or broker is None:
-            return None
-        address = broker.address
-        failure: RemotingError | BrokerError
-        try:
-            answer = instance.remoting.exchange_here(address, core.command(send.out, queue), send.begun + send.timeout)
-        except RemotingError as error:
-            failure = error
-        else:
-            if answer is None or answer.code == _GO_AWAY:
-                return None
-            if answer.code in STATUS_BY_CODE:
-                return read_receipt(answer, send.out.message_id, core.shown(queue))
-            failure = broker_error(address, send.out.code, answer)
-        send.handed_over = True
-        core.io.call_soon(partial(self._start_task, send, failed=[(address, failure)], last=queue))
-        return None
 
     def _start_quickly(self, send: Send, *, here: bool) -> bool:
         core = self._core

@@ -39,8 +39,6 @@ Callback: TypeAlias = Callable[[Outcome], None]
 
 # A plain int: each response is compared with it, and an enum's member compares slowly.
 _GO_AWAY = int(ResponseCode.GO_AWAY)
-# So many callers in a row, with nobody else on the connection, and they may read their answers themselves.
-_ALONE_AFTER = 4
 
 
 class RemotingClient:
@@ -224,63 +222,28 @@ class RemotingClient:
         Such a caller has one request under way, so it needs no permit, as in Java. A time-out that would need a timer
         of its own is not for this way.
         """
-        connection = self._ready_connection(address, request, deadline)
-        if connection is None:
-            return False
+        connection = self._pool.get(address)
         now = self._clock.monotonic()
-        quick = _Quick(self, connection, address, request, callback, None)
-        entry = PendingRequest(request.opaque, connection, address, request.code, now, deadline, quick)
-        return connection.write_here(request, entry)
-
-    def exchange_here(self, address: str, request: Command, deadline: float) -> Command | None:
-        """Send a request and read its answer, GO_AWAY included, all on the caller's thread; None if that can't be done.
-
-        That is, while nobody else waits on the connection. It raises what `invoke` raises.
-        """
-        connection = self._pool.get(address)
-        if connection is None or connection.line is None or not connection.line.lent:
-            return None
-        if self._ready_connection(address, request, deadline) is not connection:
-            return None
-        sent_at = self._clock.monotonic()
-        try:
-            response = connection.exchange_here(request, deadline)
-        except RequestTimeoutError:
-            connection.call_on_io_thread(self._give_up_if_silent, connection, sent_at)
-            raise
-        if response is not None:
-            if self._hooks:
-                self._hooks.after_response_inline(address, request, response)
-            if response.code == _GO_AWAY:
-                connection.call_on_io_thread(self._pool.retire, connection)
-        return response
-
-    def _ready_connection(self, address: str, request: Command, deadline: float) -> Connection | None:
-        """The connection on which a caller's thread may write this request now; the request is made ready for it."""
-        connection = self._pool.get(address)
         if (
             connection is None
             or connection.congested
-            or deadline < max(self._next_scan, self._clock.monotonic())
+            or deadline < max(self._next_scan, now)
             or not self._hooks.inline
             or self._closed
         ):
-            return None
+            return False
         request.serialize_type = self.settings.serialize_type
         request.opaque = self._pending.next_opaque()
         if self._hooks:
             self._hooks.before_request_inline(address, request)
-        return connection
+        quick = _Quick(self, connection, address, request, callback, None)
+        entry = PendingRequest(request.opaque, connection, address, request.code, now, deadline, quick)
+        return connection.write_here(request, entry)
 
     def _take_announced(self, connection: Connection) -> None:
         line = connection.line
         while line is not None and line.announced:
             self._pending.enter(line.announced.popleft())
-
-    def _lend_reading(self, connection: Connection) -> None:
-        self._take_announced(connection)
-        if not self._pending.waiting_on(connection):
-            connection.lend_reading()
 
     def flush(self) -> None:
         """Let what was written in this turn of the loop leave now, not at its end: somebody waits for the answer."""
@@ -406,11 +369,8 @@ class RemotingClient:
 
             self._processors.handle(connection.address, command, answer)
             return
-        line = connection.line
-        if line is not None:
+        if connection.line is not None:
             self._take_announced(connection)
-            if line.in_a_row >= _ALONE_AFTER and not line.lent:
-                asyncio.get_running_loop().call_soon(self._lend_reading, connection)
         if self._pending.complete(connection, command) is None:
             log.warning("%s answered %r, which no request waits for (any more)", connection.address, command)
 

@@ -6,18 +6,14 @@ It decides nothing. What arrives is given to its owner; that it ended is told to
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Callable
 from typing import Protocol, cast
 
 from rocketstream.clock import Clock
 from rocketstream.errors import (
     ConfigurationError,
     ConnectError,
-    ConnectionLostError,
     ProtocolError,
-    RequestTimeoutError,
     SendRequestError,
 )
 from rocketstream.remoting.deadline import done_before
@@ -29,8 +25,6 @@ from rocketstream.wire.frame import FrameReader, encode_frame
 
 _FLUSH_ABOVE = 64 * 1024
 _LOOK_AGAIN = 0.01
-# How long callers may stay away before the I/O thread reads again: until then it does not hear what the peer says.
-_LOAN = 0.05
 
 
 class ConnectionOwner(Protocol):
@@ -125,11 +119,8 @@ class Connection(asyncio.Protocol):
         if line is None:
             self._hand_over()
             return
-        if line.lent:
-            self.take_back()  # what is written here is answered to the I/O thread
         with line.lock:
             line.settled = False
-            line.in_a_row = 0
             self._hand_over()
         asyncio.get_running_loop().call_soon(self._look_whether_settled)
 
@@ -147,72 +138,19 @@ class Connection(asyncio.Protocol):
             if loop is not None and not self._has_no_line:
                 loop.call_soon_threadsafe(self._open_line)
             return False
-        return self._write_directly(line, command, entry)
-
-    def exchange_here(self, command: Command, deadline: float) -> Command | None:
-        """Write a command from any thread and read its answer there; None if that can't be done."""
-        line = self.line
-        if line is None or not line.may_be_read or not line.reading.acquire(blocking=False):
-            return None
-        try:
-            if not line.may_be_read or not self._write_directly(line, command, None):
-                return None
-            return self._read_answer(line, command, deadline)
-        finally:
-            line.reading.release()
-            if line.wanted:
-                self.call_on_io_thread(self.take_back)
-
-    def _write_directly(self, line: DirectLine, command: Command, entry: PendingRequest | None) -> bool:
         pieces = encode_frame(command)
         with line.lock:
             if not line.settled or self._outgoing or self._closed:
                 return False
             self.last_write = self._clock.monotonic()
-            line.in_a_row += 1
-            if entry is not None:
-                line.announced.append(entry)
+            line.announced.append(entry)
             left = line.send(pieces)
             if left:
                 # The rest comes before anything else; until it has left, nobody else writes here.
                 line.settled = False
                 self._outgoing[:0] = left
-                self.call_on_io_thread(self.flush)
+                loop.call_soon_threadsafe(self.flush)
         return True
-
-    def _read_answer(self, line: DirectLine, command: Command, deadline: float) -> Command:
-        reader, answer = self._reader, None
-        while answer is None:
-            data = line.receive(deadline - self._clock.monotonic())
-            if data is None:
-                raise RequestTimeoutError(self.address, f"no answer to {command.name} in time")
-            self.last_read = self._clock.monotonic()
-            commands: list[Command] = []
-            with contextlib.suppress(ProtocolError):  # told below
-                commands = reader.feed(data)
-            for arrived in commands:
-                if arrived.opaque == command.opaque and arrived.is_response:
-                    answer = arrived
-                else:
-                    self.call_on_io_thread(self._owner.on_command, self, arrived)
-            if not data or reader.failure is not None:
-                line.wanted = True
-                if reader.failure is not None:
-                    self.call_on_io_thread(self.close, _not_the_protocol(reader))
-                if answer is None:
-                    reason = self.reason or "the peer closed it"
-                    raise ConnectionLostError(
-                        self.address, f"the connection ended before {command.name} was answered: {reason}"
-                    )
-        return answer
-
-    def call_on_io_thread(self, callback: Callable[..., object], *args: object) -> None:
-        """Have something done by the thread that owns the connection, soon."""
-        assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and with it everything that waits
-            self._loop.call_soon_threadsafe(callback, *args)
-
-    # --- what the I/O thread does for them ------------------------------------------------------------------------
 
     def _open_line(self) -> None:
         if self.line is None and not self.closed and self._transport is not None:
@@ -228,42 +166,6 @@ class Connection(asyncio.Protocol):
             self._clock.call_later(_LOOK_AGAIN, self._look_whether_settled)
         else:
             line.settled = True
-
-    def lend_reading(self) -> None:
-        """Let callers read their answers themselves, for as long as they come one after the other."""
-        line, transport = self.line, self._transport
-        if line is None or line.lent or transport is None or self.closed or line.announced or self._outgoing:
-            return
-        transport.pause_reading()
-        line.wanted = False
-        line.lent = True
-        self._clock.call_later(_LOAN, self._look_at_loan, line.reads)
-
-    def _look_at_loan(self, reads: int) -> None:
-        line = self.line
-        if line is None or not line.lent or self._closed:
-            return
-        if line.reads == reads:
-            self.take_back()
-        if line.lent:
-            self._clock.call_later(_LOAN, self._look_at_loan, line.reads)
-
-    def take_back(self) -> None:
-        """Read again; a caller that is still reading is left to it and calls this when it is done."""
-        line, transport = self.line, self._transport
-        if line is None or not line.lent:
-            return
-        line.wanted = True
-        line.in_a_row = 0
-        if line.reading.acquire(blocking=False):
-            try:
-                line.lent = line.wanted = False
-                if self._closed:
-                    line.close()
-                elif transport is not None and not transport.is_closing():
-                    transport.resume_reading()
-            finally:
-                line.reading.release()
 
     async def until_writable(self, deadline: float) -> None:
         """Wait while the peer reads too slowly; a deadline that passes meanwhile is a failed send."""
@@ -305,7 +207,7 @@ class Connection(asyncio.Protocol):
         for command in commands:
             self._owner.on_command(self, command)
         if reader.failure is not None:
-            self.close(_not_the_protocol(reader))
+            self.close(f"it sent bytes that are not RocketMQ's protocol: {reader.failure}")
 
     def pause_writing(self) -> None:
         """The transport's buffer is full."""
@@ -328,7 +230,7 @@ class Connection(asyncio.Protocol):
         else:
             with line.lock:  # nothing is announced after this
                 self._closed = True
-            line.shut()
+                line.close()
         if not self.reason:
             self.reason = str(error) if error else "the peer closed it"
         self.resume_writing()
@@ -336,10 +238,6 @@ class Connection(asyncio.Protocol):
 
     def _because(self) -> str:
         return f" ({self.reason})" if self.reason else ""
-
-
-def _not_the_protocol(reader: FrameReader) -> str:
-    return f"it sent bytes that are not RocketMQ's protocol: {reader.failure}"
 
 
 async def connect(address: str, owner: ConnectionOwner, settings: RemotingSettings, clock: Clock) -> Connection:

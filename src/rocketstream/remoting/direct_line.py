@@ -1,25 +1,18 @@
 """A second way onto a connection: straight to the socket, from the thread of a caller that waits for its answer.
 
-To hand a request to the I/O thread costs two context switches before the first byte leaves, and two more until its
-answer is back: most of what a blocking send costs. So the caller writes it itself; and where it is the only one who
-waits on the connection, it reads the answer itself, too.
+To hand a request to the I/O thread costs two context switches before the first byte leaves, a good part of what a
+blocking send costs. So the caller writes it itself, and *announces* it: the I/O thread, which is woken by the answer
+anyway, enters what was announced into its pending table before it looks at what arrived. The table stays the I/O
+thread's own.
 
-**Writing.** Two writers must not mix their bytes. Whoever writes holds `lock`; and callers write only while the
-connection is `settled`, which the I/O thread says when everything that it wrote itself has left its transport. A
-request that a caller wrote is `announced`: the I/O thread enters it into its pending table before it looks at what
-arrived, so that the table stays its own.
-
-**Reading.** The I/O thread *lends* the reading (it pauses its transport) to callers that come one after the other and
-have the connection to themselves. Whoever reads holds `reading`; what it finds that is not its own answer goes to the
-I/O thread. The loan ends when the I/O thread writes something itself, and when callers stay away.
+Two writers must not mix their bytes. Whoever writes holds `lock`; and callers write only while the connection is
+`settled`, which the I/O thread says when everything that it wrote itself has left its transport.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import select
 import socket
 import threading
 from collections import deque
@@ -29,40 +22,21 @@ if TYPE_CHECKING:
     from rocketstream.remoting.pending import PendingRequest
 
 
-_READ_SIZE = 256 * 1024
-
-
 class DirectLine:
     """The socket of a connection, for callers' threads."""
 
-    __slots__ = ("_poll", "_socket", "announced", "in_a_row", "lent", "lock", "reading", "reads", "settled", "wanted")
+    __slots__ = ("_socket", "announced", "lock", "settled")
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._socket.setblocking(False)
-        self._poll = select.poll()
-        self._poll.register(self._socket, select.POLLIN)
         self.lock = threading.Lock()
         self.settled = False
         self.announced: deque[PendingRequest] = deque()
         """Requests that were written, or are just being written, and are not in the pending table yet."""
-        self.in_a_row = 0
-        """How many callers came since the I/O thread wrote something itself."""
-        self.reading = threading.Lock()
-        self.lent = False
-        """Whether callers may read; set and cleared by the I/O thread, cleared only while it holds `reading`."""
-        self.wanted = False
-        """Whether the I/O thread waits to have the reading back."""
-        self.reads = 0
 
     def __repr__(self) -> str:
-        state = "lent" if self.lent else "settled" if self.settled else "waiting"
-        return f"<DirectLine {state}, {len(self.announced)} announced>"
-
-    @property
-    def may_be_read(self) -> bool:
-        """Whether a caller may begin to read."""
-        return self.lent and not self.wanted
+        return f"<DirectLine {'settled' if self.settled else 'waiting'}, {len(self.announced)} announced>"
 
     def send(self, pieces: list[bytes]) -> list[bytes]:
         """Write as much as the socket takes; return what is left. Whoever calls holds the lock."""
@@ -78,27 +52,8 @@ class DirectLine:
             sent -= len(piece)
         return []
 
-    def receive(self, timeout: float) -> bytes | None:
-        """What arrives within so many seconds; empty at the end of the connection. Whoever calls holds `reading`."""
-        if not self._poll.poll(max(timeout, 0.0) * 1000):
-            return None
-        self.reads += 1
-        try:
-            return self._socket.recv(_READ_SIZE)
-        except OSError:
-            return b""
-
-    def shut(self) -> None:
-        """Wake whoever reads, and let go of the socket; the last to leave closes it."""
-        self.wanted = True
-        with contextlib.suppress(OSError):  # the peer was faster
-            self._socket.shutdown(socket.SHUT_RDWR)
-        if self.reading.acquire(blocking=False):
-            self._socket.close()
-            self.reading.release()
-
     def close(self) -> None:
-        """Close the socket; for the reader that was woken by `shut`."""
+        """Let go of the socket."""
         self._socket.close()
 
 
