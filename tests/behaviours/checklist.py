@@ -6,7 +6,8 @@ none failed. A run of everything fails when a row is not proven, or when the doc
 markers say; `pytest --collect-only -q --write-behaviours` writes that table.
 
 Most tests of real brokers wait for them, so everything can be run in two parts side by side: `--part 1` and `--part 2`
-write what they have seen into a directory, and the one that ends last judges the rows (`--parts-seen DIR`).
+write what they have seen into a directory, and the one that ends last judges the rows (`--parts-seen DIR`); a row that
+nobody shows leaves the file `rows-missing` there.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ class Checklist:
 
     @property
     def unexcused(self) -> list[str]:
-        """The missing rows that make a run of everything fail."""
-        return [row for row in self.missing if row not in LATER]
+        """The rows that make a run of everything fail: nobody shows them. (A test that fails does so by itself.)"""
+        return [row for row in self.missing if row not in LATER | self._failed]
 
     def lines(self) -> list[str]:
         """What a person reads at the end of a run: a line per group of rows."""
@@ -205,5 +206,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         new.replace(mine)
         if other.exists():
             checklist.add(other.read_text("utf-8"))
-    if _judges(config) and checklist.unexcused and session.exitstatus == 0:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if _judges(config) and checklist.unexcused:
+        if directory is not None:
+            (directory / "rows-missing").touch()
+        if session.exitstatus == 0:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -290,9 +291,12 @@ def test_a_group_without_members_is_moved(admin, client, topic, group):
 @pytest.mark.parametrize("place", ["time", "earliest"])
 def test_a_group_with_members_is_moved(admin, java_peer, topic, unique_group, place):
     """Java consumers get again what lies behind them: with their next pull from 5.x, after 10 s from 4.9."""
-    # By themselves, so that the fourth has a millisecond of its own: 4.9 goes to any of those with the same time.
+    # The fourth has a millisecond of its own: 4.9 goes to any of those with the same time.
     for numbers in ((0, 1, 2), (3,), (4, 5)):
         java_peer.produce(topic, bodies=[b"%d" % number for number in numbers])
+        eventually(lambda last=numbers[-1]: len(admin.peek(topic, 6)) == last + 1)
+        stored_at = admin.peek(topic, 6)[-1].store_timestamp
+        eventually(lambda moment=stored_at: time.time() * 1000 > moment + 1)
     stored = admin.peek(topic, 6)
     again = 6 if place == "earliest" else len([m for m in stored if m.store_timestamp >= stored[3].store_timestamp])
     consumed = java_peer.start_consuming(unique_group, topic, count=6 + again, timeout=60)

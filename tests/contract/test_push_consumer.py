@@ -240,7 +240,7 @@ def test_suspend_and_resume(consume, heard, sender, topic, client):
     # A pull that waits at the broker still brings what comes; after it there is none.
     eventually(lambda: "suspended" in (waits_for(consumer, topic) or ""), 1500)
     send(sender, client.queue(topic), b"meanwhile")
-    assert client.max_offset(topic) == 2
+    eventually(lambda: client.max_offset(topic) == 2)
     eventually(lambda: consumer.status().queues[0].last_pull_ago < 0.5)
     assert heard.bodies == [b"before"]
     consumer.resume()

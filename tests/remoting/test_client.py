@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from rocketstream.clock import ManualClock
 from rocketstream.errors import (
     ConfigurationError,
     ConnectError,
@@ -19,50 +17,13 @@ from rocketstream.errors import (
     SendRequestError,
     TooManyRequestsError,
 )
-from rocketstream.remoting.client import RemotingClient
 from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.testing.scripted_server import ScriptedServer
 from rocketstream.wire.codes import RequestCode, ResponseCode, SerializeType
 from rocketstream.wire.command import Command, request, response
+from tests.remoting.requests import ASK, SILENT, ok
 from tests.scripted import eventually
-
-ASK = RequestCode.GET_MAX_OFFSET
-SILENT = RequestCode.GET_MIN_OFFSET
-
-
-def ok(to: Command) -> Command:
-    return response(to, ResponseCode.SUCCESS, header=to.fields, body=to.body)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        server.on(ASK, ok)
-        server.on(SILENT, lambda command: None)
-        yield server
-
-
-@pytest.fixture
-async def make(clock: ManualClock) -> AsyncIterator[Callable[..., RemotingClient]]:
-    clients: list[RemotingClient] = []
-
-    def make(hooks: tuple[RpcHook, ...] = (), **settings: object) -> RemotingClient:
-        client = RemotingClient(RemotingSettings(**settings), clock=clock, hooks=hooks)  # type: ignore[arg-type]
-        client.start()
-        clients.append(client)
-        return client
-
-    yield make
-    for client in clients:
-        await client.close()
-        assert client.pending == 0
-        assert client.permits_in_use == (0, 0)
 
 
 @pytest.mark.behaviour("REM-01")

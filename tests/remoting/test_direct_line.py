@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -16,41 +15,10 @@ from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.testing.scripted_server import ScriptedServer
-from rocketstream.wire.codes import RequestCode, ResponseCode
+from rocketstream.wire.codes import ResponseCode
 from rocketstream.wire.command import Command, request, response
+from tests.remoting.requests import ASK, SILENT
 from tests.scripted import eventually
-
-ASK = RequestCode.GET_MAX_OFFSET
-SILENT = RequestCode.GET_MIN_OFFSET
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        server.on(ASK, lambda to: response(to, ResponseCode.SUCCESS, header=to.fields, body=to.body))
-        yield server
-
-
-@pytest.fixture
-async def make(clock: ManualClock) -> AsyncIterator[Callable[..., RemotingClient]]:
-    clients: list[RemotingClient] = []
-
-    def make(hooks: tuple[RpcHook, ...] = (), **settings: object) -> RemotingClient:
-        client = RemotingClient(RemotingSettings(**settings), clock=clock, hooks=hooks)  # type: ignore[arg-type]
-        client.start()
-        clients.append(client)
-        return client
-
-    yield make
-    for client in clients:
-        await client.close()
-        assert client.pending == 0
-        assert client.permits_in_use == (0, 0)
 
 
 async def here(

@@ -29,7 +29,7 @@ from rocketstream.errors import (
     UnsupportedByBrokerError,
 )
 from rocketstream.message import MessageQueue, ReceivedMessage
-from rocketstream.remoting.client import Outcome
+from rocketstream.remoting.quick_request import Outcome
 from rocketstream.remoting.replies import PullResult, read_pull_result
 from rocketstream.wire.bodies.subscription import SubscriptionData
 from rocketstream.wire.codes import ExpressionType, MessageModel, PullStatus, RequestCode, ResponseCode

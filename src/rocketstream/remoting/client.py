@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
 
 from rocketstream.clock import Clock, SystemClock, Timer
 from rocketstream.errors import (
@@ -28,17 +27,12 @@ from rocketstream.remoting.pending import PendingRequest, PendingTable
 from rocketstream.remoting.permits import Permits
 from rocketstream.remoting.pool import ConnectionPool
 from rocketstream.remoting.processors import Processor, Processors
+from rocketstream.remoting.quick_request import Callback, Outcome, QuickRequest
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.wire.codes import ResponseCode, RpcFlag
 from rocketstream.wire.command import Command
 
 log = logging.getLogger("rocketstream.remoting")
-
-Outcome: TypeAlias = Command | BaseException
-Callback: TypeAlias = Callable[[Outcome], None]
-
-# A plain int: each response is compared with it, and an enum's member compares slowly.
-_GO_AWAY = int(ResponseCode.GO_AWAY)
 
 
 class RemotingClient:
@@ -202,7 +196,7 @@ class RemotingClient:
 
         request.serialize_type = self.settings.serialize_type
         request.opaque = self._pending.next_opaque()
-        quick = _Quick(self, connection, address, request, callback, self._async_permits)
+        quick = QuickRequest(connection, request, callback, self._pool, self._hooks, self._async_permits)
         entry = self._pending.add(request.opaque, connection, address, request.code, now, deadline, quick)
         try:
             if self._hooks:
@@ -236,7 +230,7 @@ class RemotingClient:
         request.opaque = self._pending.next_opaque()
         if self._hooks:
             self._hooks.before_request_inline(address, request)
-        quick = _Quick(self, connection, address, request, callback, None)
+        quick = QuickRequest(connection, request, callback, self._pool, self._hooks, None)
         entry = PendingRequest(request.opaque, connection, address, request.code, now, deadline, quick)
         return connection.write_here(request, entry)
 
@@ -248,16 +242,6 @@ class RemotingClient:
     def flush(self) -> None:
         """Let what was written in this turn of the loop leave now, not at its end: somebody waits for the answer."""
         self._pool.flush()
-
-    def ended_quickly(self, connection: Connection, address: str, request: Command, outcome: Outcome) -> None:
-        """A request of `try_invoke` has its outcome: tell hooks, leave a connection that goes away (for `_Quick`)."""
-        if isinstance(outcome, Command):
-            if self._hooks:
-                self._hooks.after_response_inline(address, request, outcome)
-            if outcome.code == _GO_AWAY:
-                self._pool.retire(connection)
-        if connection.going_away:
-            self._pool.close_if_left(connection)
 
     def begin(self, address: str, request: Command, timeout: float) -> asyncio.Future[Command]:
         """Send a request now and return a future of its response; it leaves before the caller's next `await` ends.
@@ -423,43 +407,6 @@ class RemotingClient:
         if silent >= self.settings.dead_after and not connection.closed:
             # Otherwise each further request would wait out its time-out, until TCP gives up a quarter hour later.
             connection.close(f"nothing was heard for {silent:.3g} s")
-
-
-class _Quick:
-    """A request of `try_invoke`: gives the outcome to its callback, on the I/O thread, at once (a `Completion`)."""
-
-    __slots__ = ("_address", "_callback", "_client", "_connection", "_permits", "_request")
-
-    def __init__(
-        self,
-        client: RemotingClient,
-        connection: Connection,
-        address: str,
-        request: Command,
-        callback: Callback,
-        permits: Permits | None,
-    ) -> None:
-        self._permits = permits
-        self._client = client
-        self._connection = connection
-        self._address = address
-        self._request = request
-        self._callback: Callback | None = callback
-
-    def done(self) -> bool:
-        """Whether the callback was called."""
-        return self._callback is None
-
-    def set_result(self, outcome: Outcome, /) -> None:
-        """Call it with the response or the error."""
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            if self._permits is not None:
-                self._permits.release()
-            self._client.ended_quickly(self._connection, self._address, self._request, outcome)
-            callback(outcome)
-
-    set_exception = set_result
 
 
 def _run_callback(callback: Callback, outcome: Outcome, request: Command) -> None:
