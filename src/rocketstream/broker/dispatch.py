@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from rocketstream.broker.connection import ClientConnection
 from rocketstream.broker.refusal import Refusal
@@ -48,6 +49,7 @@ class Dispatcher:
         self.when_closed: list[Callable[[ClientConnection], None]] = []
         self._handlers: dict[int, Handler] = {}
         self._waiting: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._emptied: asyncio.Future[None] | None = None
 
     def add(self, handlers: Mapping[int, Handler]) -> None:
@@ -62,6 +64,8 @@ class Dispatcher:
     def on_connected(self, connection: ClientConnection) -> None:
         """Somebody has connected."""
         self.connections.add(connection)
+        if self._closed:
+            connection.cut()  # it was accepted while the door was being shut
 
     def on_closed(self, connection: ClientConnection) -> None:
         """A connection is gone."""
@@ -96,6 +100,9 @@ class Dispatcher:
         task = asyncio.ensure_future(self._finish(connection, command, answer))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
+        if isinstance(answer, Coroutine):
+            # What is cancelled before its first step has not begun to wait for it, and Python would complain.
+            task.add_done_callback(partial(_close, answer))
 
     async def _finish(self, connection: ClientConnection, command: Command, awaited: Awaitable[Command | None]) -> None:
         try:
@@ -106,6 +113,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """End what still waits, and every connection; returns when they are gone."""
+        self._closed = True
         for task in list(self._waiting):
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
@@ -115,6 +123,10 @@ class Dispatcher:
         for connection in list(self.connections):
             connection.cut()
         await self._emptied
+
+
+def _close(answer: Coroutine[Any, Any, Command | None], _: object) -> None:
+    answer.close()
 
 
 def _answer(connection: ClientConnection, command: Command, answer: Command | None) -> None:
