@@ -207,6 +207,10 @@ class Preparation:
         fields = self._fields(topic, 0, self._clock.wall_ms(), 0, self._batch_properties, batch=True)
         return Outgoing(first, topic, _SEND_BATCH, fields, body, ",".join(ids), len(ids) if count is None else count)
 
+    def encoded_batch(self, topic: str, body: bytes, first_id: str, count: int) -> Outgoing:
+        """Messages of one topic that somebody else has checked and encoded, in one request."""
+        return self._batch(Message(topic, body), body, (first_id,), count)
+
     def joined(self, outs: Sequence[Outgoing]) -> Outgoing:
         """Messages of one topic that were made ready one by one, in one request."""
         items = [BatchItem(out.body, out.fields["i"], out.message.flag) for out in outs]
