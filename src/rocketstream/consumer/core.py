@@ -23,6 +23,7 @@ from rocketstream.cluster.timers import PeriodicTask
 from rocketstream.consumer.assignment import Assignment
 from rocketstream.consumer.broker_offsets import BrokerOffsets, QueueOffsets
 from rocketstream.consumer.concurrent import ConcurrentConsumption
+from rocketstream.consumer.consume_service import ConsumeService
 from rocketstream.consumer.flow_control import FlowLimits
 from rocketstream.consumer.listener import Listener
 from rocketstream.consumer.local_offsets import LocalFileOffsets
@@ -62,7 +63,7 @@ _MIB = 1024 * 1024
 class ConsumerCore(ClientCore):
     """A push consumer (`ConsumerMember`); all of it belongs to the I/O thread."""
 
-    consumption: ConcurrentConsumption | OrderlyConsumption
+    consumption: ConsumeService
     offsets: OffsetStore
     queue_offsets: QueueOffsets
     puller: Puller
@@ -248,19 +249,28 @@ class ConsumerCore(ClientCore):
             self._trace = ConsumeTrace(self._given, self.instance, self._services.inner_producer)
             self.consumer = replace(self._given, consume_hooks=(*self._given.consume_hooks, self._trace.hook))
         self.queue_offsets = QueueOffsets(self.instance)
-        self.offsets = self.consumer.offset_store or self._own_offset_store()
+        self.offsets = self.consumer.offset_store or self.own_offset_store()
         await self.offsets.load()
         self.locks = QueueLocks(self)
         self.modes = RequestModes(self)
         self._popper = None
-        self.puller = Puller(self)
+        self.puller = self.make_puller()
         self.rebalancer = Rebalancer(self)
         send_retry = self._services.inner_producer.send_retry
         self._send_back = SendBack(self.instance, self.consumer, self.group, self.names, send_retry)
-        kind = OrderlyConsumption if self.consumer.orderly else ConcurrentConsumption  # START-07
-        self.consumption = kind(self, self.listener, self.listener_loop)
+        self.consumption = self.make_consumption(self.listener)
 
-    def _own_offset_store(self) -> OffsetStore:
+    def make_puller(self) -> Puller:
+        """Who pulls."""
+        return Puller(self)
+
+    def make_consumption(self, listener: Listener) -> ConsumeService:
+        """Who has the listener called (START-07)."""
+        kind = OrderlyConsumption if self.consumer.orderly else ConcurrentConsumption
+        return kind(self, listener, self.listener_loop)
+
+    def own_offset_store(self) -> OffsetStore:
+        """Where offsets are kept unless the user has a store of their own."""
         if self.consumer.model is MessageModel.CLUSTERING:  # START-06
             return BrokerOffsets(self.instance, self.group)
         # Not Java's ~/.rocketmq_offsets: neither could read what the other wrote there.

@@ -39,6 +39,7 @@ class WaitReason(Enum):
     BROKER_FLOW_CONTROL = "the broker asks for less"
     INTERVAL = "the pull interval"
     OFFSET_UNKNOWN = "the offset to begin with is unknown"
+    TASK = "a Spark task has it, or is about to"
 
 
 #: The reasons that end when messages are finished.

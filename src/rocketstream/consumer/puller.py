@@ -53,6 +53,9 @@ _UNKNOWN_TO_BROKER = frozenset(map(int, (ResponseCode.SUBSCRIPTION_NOT_EXIST, Re
 class Puller:
     """Pulls for one consumer."""
 
+    waits_at_broker = True
+    """Whether a broker holds a pull back that finds nothing."""
+
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
         self._settings = core.consumer
@@ -175,6 +178,7 @@ class Puller:
             commit_offset = max(core.offsets.read_memory(request.queue), 0)
         flags = pull_flags(
             commit=commit_offset > 0 and not broker.is_slave,  # PULL-13, PULL-17
+            suspend=self.waits_at_broker,
             subscription=self._settings.post_subscription_when_pull,
             class_filter=sub.class_filter_mode,
         )

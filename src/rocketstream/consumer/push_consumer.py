@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from rocketstream.cluster.client import ClientState
 from rocketstream.cluster.names import RETRY_PREFIX, check_topic, check_wrapped_topic
-from rocketstream.cluster.settings import make_settings
+from rocketstream.cluster.settings import ClientSettings, make_settings
 from rocketstream.consumer.core import ConsumerCore
 from rocketstream.consumer.expressions import Sql, Tag, subscription_to
 from rocketstream.consumer.listener import HandlerFunction, ListenerFunction, make_listener
@@ -76,11 +76,14 @@ class ConsumerFace:
             rpc_hooks=rpc_hooks,
         )
         self._settings = consumer
-        self._core = ConsumerCore(client, consumer, instance_name=instance_name)
+        self._core = self._make_core(client, consumer, instance_name)
         self._function: ListenerFunction | None = None
         self._handlers: dict[str, HandlerFunction] = {}
         if listener is not None:
             self.set_listener(listener)
+
+    def _make_core(self, client: ClientSettings, consumer: ConsumerSettings, instance_name: str | None) -> ConsumerCore:
+        return ConsumerCore(client, consumer, instance_name=instance_name)
 
     def __repr__(self) -> str:
         shown = map(self._core.names.shown_topic, self._core.subscriptions)

@@ -90,6 +90,18 @@ class ConsumeStats:
         counts.consumed += n
         counts.consume_ms += ms_total
 
+    def add_all(self, counted: Mapping[str, Mapping[str, int]]) -> None:
+        """Add what others have counted, as their `snapshot` says it."""
+        for topic, more in counted.items():
+            counts = self._topics.get(topic) or self._new(topic)
+            counts.pulls += more["pulls"]
+            counts.pull_ms += more["pull_ms"]
+            counts.pulled += more["pulled_messages"]
+            counts.ok += more["ok_messages"]
+            counts.failed += more["failed_messages"]
+            counts.consumed += more["listener_calls"]
+            counts.consume_ms += more["listener_ms"]
+
     def sample(self, now: float) -> None:
         """Keep the totals of this moment: seven each 10 s, and seven each 10 min."""
         for counts in self._topics.values():

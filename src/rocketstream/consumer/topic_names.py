@@ -30,6 +30,11 @@ class TopicNames:
     def __repr__(self) -> str:
         return f"TopicNames(namespace={self._namespace!r}, project={self._project!r})"
 
+    @property
+    def project(self) -> str | None:
+        """The project that this machine belongs to, if any."""
+        return self._project
+
     def set_project(self, project: str | None) -> None:
         """Note the project that this machine belongs to, if the name servers know one (RES-05)."""
         self._project = project
