@@ -13,7 +13,21 @@ from typing import Annotated
 import typer
 
 #: The commands in the order in which help shows them: a function of that name in the file of that name, or an `app`.
-COMMANDS = ("broker", "cluster", "topics", "topic", "groups", "lag", "reset", "messages", "produce", "consume", "run")
+COMMANDS = (
+    "demo",
+    "broker",
+    "cluster",
+    "topics",
+    "topic",
+    "groups",
+    "lag",
+    "reset",
+    "messages",
+    "produce",
+    "consume",
+    "run",
+    "pipeline",
+)
 
 
 def make_app(command: str | None = None) -> typer.Typer:
