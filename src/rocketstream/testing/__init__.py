@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocketstream.testing.java import Java as Java
     from rocketstream.testing.java import find_java as find_java
     from rocketstream.testing.manual_time import ManualTime as ManualTime
+    from rocketstream.testing.spark_cluster import SparkStandalone as SparkStandalone
 
 _HOME = {
     "ClusterProxy": "rocketstream.testing.cluster_proxy",
@@ -26,6 +27,7 @@ _HOME = {
     "FaultProxy": "rocketstream.testing.fault_proxy",
     "RocketMQCluster": "rocketstream.testing.cluster",
     "ManualTime": "rocketstream.testing.manual_time",
+    "SparkStandalone": "rocketstream.testing.spark_cluster",
     "JarSet": "rocketstream.testing.jars",
     "resolve_jars": "rocketstream.testing.jars",
     "Java": "rocketstream.testing.java",
@@ -40,6 +42,7 @@ __all__ = [
     "Java",
     "ManualTime",
     "RocketMQCluster",
+    "SparkStandalone",
     "find_java",
     "resolve_jars",
 ]
