@@ -25,7 +25,7 @@ from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.property_names import PropertyName
 from rocketstream.wire.property_table import PropertyTable, cut, is_utf8
 from rocketstream.wire.record_decoder import decode_records
-from rocketstream.wire.record_table import Mask, RecordTable, record_starts
+from rocketstream.wire.record_table import Mask, RecordTable, response_starts
 from rocketstream.wire.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
 
 _TYPES: Final = {
@@ -199,19 +199,10 @@ class _FastRows:
             self._leave_properties(slow)
 
     def _walk(self, slow: _SlowRows) -> RecordTable:
-        starts: list[int] = []
-        counts: list[int] = []
-        begin = 0
-        for number, part in enumerate(self._parts):
-            end = begin + len(part.body)
-            found = record_starts(self._buffer, begin, end)
-            if found is None:
-                slow.add_response(number)
-                found = []
-            starts += found
-            counts.append(len(found))
-            begin = end
-        return RecordTable.read(self._buffer, starts, np.repeat(np.arange(len(counts)), np.array(counts, np.int64)))
+        starts, parts, damaged = response_starts(self._buffer, [len(part.body) for part in self._parts])
+        for part in damaged:
+            slow.add_response(part)
+        return RecordTable.read(self._buffer, starts, parts)
 
     def _leave_damaged(self, slow: _SlowRows) -> None:
         """A damaged record makes its neighbours' boundaries a question, which the decoder answers."""

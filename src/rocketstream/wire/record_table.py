@@ -1,8 +1,8 @@
 """Where the fields of many stored records lie, found for all of them at once with numpy.
 
 The rule of this file: positions and numbers in arrays, one entry per record, and no Python statement per record but
-the step from one record's size to the next record's. It says which records are sound; what to do with those that are
-not is `record_decoder`'s to know. The layout is in `record`.
+the step from one record's size to the next record's, where responses are few. It says which records are sound; what to
+do with those that are not is `record_decoder`'s to know. The layout is in `record`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _IPV4_HOST: Final = 8
 _IPV6_MORE: Final = 12
 _COMMIT_LOG_OFFSET_AT: Final = 28
 _SIZE: Final = struct.Struct(">I")
+# A step of numpy over all responses costs what so many single steps cost.
+_WORTH_IT: Final = 48
 
 
 def gather(buffer: bytes | npt.NDArray[np.uint8], positions: Positions, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -69,6 +71,42 @@ def record_starts(buffer: bytes, start: int, end: int) -> list[int] | None:
     return starts if position == end else None
 
 
+def response_starts(buffer: bytes, sizes: Sequence[int]) -> tuple[Positions, Positions, list[int]]:
+    """Where each record of some responses that lie end to end begins, and which response it is of.
+
+    Third, the responses whose records' sizes do not lead to their ends: their records are left out. Many responses are
+    walked side by side, a record of each at a time, for as long as there are enough of them to be worth it.
+    """
+    ends = np.cumsum(sizes, dtype=np.int64)
+    at = ends - np.array(sizes, np.int64)
+    wrong = np.zeros(len(ends), bool)
+    walked = np.flatnonzero(at < ends)
+    starts: list[Positions] = []
+    parts: list[Positions] = []
+    while len(walked) >= _WORTH_IT:
+        here, end = at[walked], ends[walked]
+        following = here + gather(buffer, here, ">u4")
+        sound = (following - here >= MIN_RECORD_SIZE) & (following <= end)
+        wrong[walked[~sound]] = True
+        starts.append(here)
+        parts.append(walked)
+        at[walked] = following
+        walked = walked[sound & (following < end)]
+    for part in walked.tolist():
+        found = record_starts(buffer, int(at[part]), int(ends[part]))
+        if found is None:
+            wrong[part] = True
+        else:
+            starts.append(np.array(found, np.int64))
+            parts.append(np.full(len(found), part, np.int64))
+    every, of = (np.concatenate(arrays) if arrays else np.empty(0, np.int64) for arrays in (starts, parts))
+    order = np.argsort(every, kind="stable")
+    every, of = every[order], of[order]
+    if wrong.any():
+        every, of = every[~wrong[of]], of[~wrong[of]]
+    return every, of, np.flatnonzero(wrong).tolist()
+
+
 @dataclass(frozen=True, slots=True)
 class RecordTable:
     """Records of one buffer, a column for each thing to know about them.
@@ -92,9 +130,8 @@ class RecordTable:
     sound: Mask
 
     @classmethod
-    def read(cls, buffer: bytes, starts: Sequence[int], part: Positions) -> RecordTable:
-        """The table of the records that begin at `starts`; each has at least the smallest record's size."""
-        begin = np.array(starts, dtype=np.int64)
+    def read(cls, buffer: bytes, begin: Positions, part: Positions) -> RecordTable:
+        """The table of the records that begin at these positions; each has at least the smallest record's size."""
         head = gather(buffer, begin, _HEAD)
         ends = begin + head["total"]
         sys_flag = head["sys_flag"].astype(np.int64)
