@@ -17,6 +17,7 @@ from rocketstream.errors import (
     SendRequestError,
     TooManyRequestsError,
 )
+from rocketstream.remoting.connection import split_address
 from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.settings import RemotingSettings
 from rocketstream.testing.scripted_server import ScriptedServer
@@ -695,3 +696,11 @@ async def test_closing_fails_what_is_under_way_and_refuses_more(server, make):
 def test_settings_that_cannot_work_are_refused_by_name(setting):
     with pytest.raises(ConfigurationError, match=f"{setting}=0 must be greater than 0"):
         RemotingSettings(**{setting: 0})
+
+
+@pytest.mark.parametrize("address", ["no-port", ":1", "[]:1", "[::1", "[::1:9876", "host]:1", "h:0", "h:65536", "h:x"])
+def test_what_is_not_an_address_is_refused(address):
+    with pytest.raises(ConfigurationError, match="is not an address"):
+        split_address(address)
+    assert split_address("[::1]:9876") == ("::1", 9876)
+    assert split_address("broker-a.example:1") == ("broker-a.example", 1)

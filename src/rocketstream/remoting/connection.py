@@ -39,11 +39,11 @@ class ConnectionOwner(Protocol):
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of "host:port" or "[v6]:port"."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigurationError(f"{address!r} is not an address: expected host:port, for example 127.0.0.1:9876")
+    host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    if not host or "[" in host or "]" in host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigurationError(f"{address!r} is not an address: expected host:port, for example 127.0.0.1:9876")
     return host, int(port)
 
 
