@@ -26,7 +26,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "behaviours.md"
 _ROW = re.compile(r"^\| ([A-Z]+-\d+) \|", re.MULTILINE)
 _TABLE = "## By which test each is shown, and on what"
 #: Part 1 of a run of everything; part 2 is the rest.
-FIRST_PART = ("tests/contract/", "tests/cli/", "tests/test_aio")
+FIRST_PART = ("tests/contract/", "tests/cli/", "tests/demo/", "tests/interop/", "tests/test_aio")
 # What belongs to a later issue and may be missing until then.
 LATER = frozenset[str]()
 

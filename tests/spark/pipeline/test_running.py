@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -209,9 +210,15 @@ def test_dead_letters_on_a_topic(
     head, servers = small
     text = f'{head}dead_letter = {{ topic = "{unique_topic}-out" }}\n'
     text += '[[sinks]]\nname = "json"\nfrom = "numbers"\ntype = "json"\npath = "out"\n'
-    with PipelineRun(load_pipeline(text), spark) as run:
+    run = PipelineRun(load_pipeline(text), spark)
+    # Any thread will do; the watcher, for one, starts queries again.
+    with ThreadPoolExecutor(1) as other:
+        other.submit(run.start).result()
+    try:
         assert run.wait(200.0)
         assert run.progress().dead_letters == 2
+    finally:
+        run.stop()
     (row,) = spark.read.json(str(tmp_path / "out")).collect()
     assert (row.a, row.topic, row.tags) == (1, unique_topic, "t")
     with AdminClient(servers) as admin:
