@@ -115,14 +115,17 @@ def test_a_caller_that_gives_up_cancels_its_coroutine(io):
     assert cancelled.wait(10)
 
 
-def test_a_stopped_thread_says_so_and_is_replaced(io):
+def test_a_stopped_thread_says_so_and_is_replaced(io, monkeypatch):
+    monkeypatch.setattr(IoThread, "_shared", None)  # other tests' connections live on the process's own
     io.stop()
     with pytest.raises(ClientStateError, match="I/O thread has been stopped"):
         io.run(where())
     first = IoThread.shared()
     first.stop()
-    assert IoThread.shared() is not first
-    assert IoThread.shared().run(where())
+    second = IoThread.shared()
+    assert second is not first
+    assert second.run(where())
+    second.stop()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forking with threads is just what is tested
