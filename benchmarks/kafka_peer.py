@@ -1,8 +1,8 @@
 """A Kafka of this machine, and the jars of Spark's own Kafka source: the peer of `spark_source.py`.
 
 Its jars come from Maven Central by the Ivy that pyspark carries, once, into the cache that has RocketMQ's jars; none of
-it is a part of rocketstream. The newest version of Spark's Kafka source whose parts are all there is 4.0.0; it runs in
-newer Sparks too.
+it is a part of rocketstream. The newest version of Spark's Kafka source whose parts are all there is 4.0.0; its
+batch reads run in newer Sparks too.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from benchmarks.spark_source import session
 from rocketstream import AdminClient, Message, Producer
 from rocketstream.testing import RocketMQCluster
 
-WARM_UP = 8.0
+WARM_UP = 15.0
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -47,8 +47,7 @@ class Sink:
     def __call__(self, batch: DataFrame, number: int) -> None:
         events = batch.selectExpr("unix_micros(born_timestamp) AS event").toArrow().column("event").to_pylist()
         now = time.time()
-        if now - self.begun > WARM_UP:
-            self.ages += [now - event / 1e6 for event in events]
+        self.ages += [now - event / 1e6 for event in events if event / 1e6 > self.begun + WARM_UP]
 
 
 def produce(address: str, topic: str, rate: int, end: threading.Event) -> None:
