@@ -37,14 +37,14 @@ from tests.interop.java_peer import JavaPeer
 PULL = RequestCode.PULL_MESSAGE
 
 
-async def drain_queue(instance: ClientInstance, address: str, group: str, queue: MessageQueue) -> int:
-    """Pull a queue to its end, decoding every record; return how many there were."""
-    fields = PullMessageRequestHeader(
+def pull_fields(queue: MessageQueue, group: str, ask: int) -> dict[str, str]:
+    """The header of a pull of a queue's first messages that the broker answers at once."""
+    return PullMessageRequestHeader(
         consumer_group=group,
         topic=queue.topic,
         queue_id=queue.queue_id,
         queue_offset=0,
-        max_msg_nums=32,
+        max_msg_nums=ask,
         sys_flag=4,
         commit_offset=0,
         suspend_timeout_millis=0,
@@ -52,6 +52,11 @@ async def drain_queue(instance: ClientInstance, address: str, group: str, queue:
         sub_version=1,
         expression_type="TAG",
     ).to_fields()
+
+
+async def drain_queue(instance: ClientInstance, address: str, group: str, queue: MessageQueue) -> int:
+    """Pull a queue to its end, decoding every record; return how many there were."""
+    fields = pull_fields(queue, group, 32)
     begin = instance.remoting.begin
     count = offset = 0
     pull = begin(address, request(PULL, fields), 30.0)

@@ -34,6 +34,7 @@ from pyspark.sql import Observation, SparkSession
 from pyspark.sql.functions import count, lit
 
 from benchmarks import kafka_peer
+from benchmarks.drain import pull_fields
 from rocketstream import AdminClient, Message, Producer
 from rocketstream.cluster.client_id import client_id, unique_instance_name
 from rocketstream.cluster.client_instance import ClientInstance
@@ -44,7 +45,6 @@ from rocketstream.remoting.replies import read_pull_result
 from rocketstream.testing import RocketMQCluster
 from rocketstream.wire.codes import PullStatus, RequestCode
 from rocketstream.wire.command import request
-from rocketstream.wire.headers.pull import PullMessageRequestHeader
 
 PULL = RequestCode.PULL_MESSAGE
 LARGE = {"maxTransferCountOnMessageInMemory": "4096", "maxTransferBytesOnMessageInMemory": "4194304"}
@@ -86,19 +86,7 @@ def fill(address: str, topic: str, *, messages: int, size: int, queues: int) -> 
 
 
 async def drain_queue(instance: ClientInstance, address: str, queue: MessageQueue, ask: int) -> int:
-    fields = PullMessageRequestHeader(
-        consumer_group="drain",
-        topic=queue.topic,
-        queue_id=queue.queue_id,
-        queue_offset=0,
-        max_msg_nums=ask,
-        sys_flag=4,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        sub_version=1,
-        expression_type="TAG",
-    ).to_fields()
+    fields = pull_fields(queue, "drain", ask)
     while True:
         result = read_pull_result(address, PULL, await instance.remoting.begin(address, request(PULL, fields), 30.0))
         if result.status is not PullStatus.FOUND:

@@ -198,15 +198,18 @@ class PushConsumer(ConsumerFace):
 
     def run(self) -> None:
         """Start, stay until SIGINT or SIGTERM, then shut down; for the main thread of a program."""
-        stop = threading.Event()
+        self._run_until(threading.Event())
+
+    def _run_until(self, over: threading.Event) -> None:
+        """Start, stay until somebody sets the event, as SIGINT and SIGTERM do, then shut down."""
         previous = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                previous[number] = signal.signal(number, lambda *_: stop.set())
+                previous[number] = signal.signal(number, lambda *_: over.set())
         try:
             self.start()
             try:
-                while not stop.wait(3600.0):
+                while not over.wait(3600.0):
                     pass
             finally:
                 log.info("%s ends", self._core.what)

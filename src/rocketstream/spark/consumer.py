@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import ssl
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -120,22 +118,7 @@ class SparkConsumer(PushConsumer):
 
     def run(self) -> None:
         """Start, stay until SIGINT or SIGTERM, then shut down; raises if Spark goes away meanwhile."""
-        over = self._spark_core.over
-        previous = {}
-        if threading.current_thread() is threading.main_thread():
-            # Spark's own handler of SIGINT would cancel the running jobs, whose messages were then consumed twice.
-            for number in (signal.SIGINT, signal.SIGTERM):
-                previous[number] = signal.signal(number, lambda *_: over.set())
-        try:
-            self.start()
-            try:
-                while not over.wait(3600.0):
-                    pass
-            finally:
-                log.info("%s ends", self._core.what)
-                self.shutdown()
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        # Spark's own handler of SIGINT would cancel the running jobs, whose messages were then consumed twice.
+        self._run_until(self._spark_core.over)
         if self.failure is not None:
             raise ClientStateError(f"{self._core.what} had to end: {self.failure}")
