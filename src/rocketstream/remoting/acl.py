@@ -10,9 +10,11 @@ import base64
 import hashlib
 import hmac
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from rocketstream.errors import ConfigurationError
 from rocketstream.remoting.hooks import RpcHook
+from rocketstream.wire.codes import ResponseCode
 from rocketstream.wire.command import Command
 
 ACCESS_KEY = "AccessKey"
@@ -31,6 +33,44 @@ class Credentials:
     def __post_init__(self) -> None:
         if not self.access_key or not self.secret_key:
             raise ConfigurationError("credentials need both an access key and a secret key")
+        for name in ("access_key", "secret_key", "token"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) and not (value is None and name == "token"):
+                raise ConfigurationError(f"credentials: {name} must be a text, not {_kind(value)}")
+
+
+class RotatingCredentials:
+    """Credentials that may be replaced while clients run: of a key that is rotated, of a token that expires.
+
+    Give it to clients as `credentials=`, and call `replace` from any thread; every request from then on is signed with
+    the new ones.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.replace(credentials)
+
+    def __repr__(self) -> str:
+        return f"<RotatingCredentials {self._current.access_key}>"
+
+    @property
+    def current(self) -> Credentials:
+        """What the next request is signed with."""
+        return self._current
+
+    def replace(self, credentials: Credentials) -> None:
+        """Sign with these from now on."""
+        given: object = credentials
+        if not isinstance(given, Credentials):
+            raise ConfigurationError(f"credentials must be Credentials(access_key, secret_key), not {_kind(given)}")
+        self._current = credentials
+
+
+AnyCredentials: TypeAlias = Credentials | RotatingCredentials
+
+
+def _kind(value: object) -> str:
+    """What something is that is no credentials; without the value, for a secret is likely part of it."""
+    return type(value).__name__
 
 
 def sign(secret_key: str, fields: dict[str, str], body: bytes) -> str:
@@ -45,16 +85,24 @@ class AclSigner(RpcHook):
 
     inline = True
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+    def __init__(self, credentials: Credentials | RotatingCredentials) -> None:
+        self._source = credentials if isinstance(credentials, RotatingCredentials) else RotatingCredentials(credentials)
 
     def __repr__(self) -> str:
-        return f"<AclSigner {self._credentials.access_key}>"
+        return f"<AclSigner {self._source.current.access_key}>"
 
     def before_request(self, address: str, request: Command) -> None:
         """Sign the request."""
+        credentials = self._source.current
         fields = request.fields
-        fields[ACCESS_KEY] = self._credentials.access_key
-        if self._credentials.token:
-            fields[SECURITY_TOKEN] = self._credentials.token
-        fields[SIGNATURE] = sign(self._credentials.secret_key, fields, request.body)
+        fields[ACCESS_KEY] = credentials.access_key
+        if credentials.token:
+            fields[SECURITY_TOKEN] = credentials.token
+        else:
+            fields.pop(SECURITY_TOKEN, None)  # signed before, with credentials that have been replaced
+        fields[SIGNATURE] = sign(credentials.secret_key, fields, request.body)
+
+    def after_response(self, address: str, request: Command, response: Command) -> None:
+        """Note on an error whose request it answers: a refusal is to name the access key (see `denials`)."""
+        if response.code != ResponseCode.SUCCESS:
+            response.fields[ACCESS_KEY] = request.fields.get(ACCESS_KEY, "")
