@@ -6,9 +6,9 @@ Nothing is taken from the route cache: an operator wants to know how it is, not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from rocketstream.cluster.brokers import MASTER_ID
 from rocketstream.cluster.client import ClientCore, ClientState
@@ -48,17 +48,23 @@ class AdminAsking(ClientCore):
         self.namespace = namespace
         self._starting = asyncio.Lock()
 
-    async def started(self, work: Awaitable[T]) -> T:
+    def started(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """Do something once the client runs; the first who asks starts it."""
+        try:
+            self.io.check(self.what)
+        except BaseException:
+            work.close()  # a coroutine that was never awaited warns
+            raise
+        return self._started(work)
+
+    async def _started(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             async with self._starting:
                 if self.state is ClientState.CREATE_JUST:
                     await self.start()
             self.check_running()
         except BaseException:
-            close = getattr(work, "close", None)
-            if close is not None:
-                close()  # a coroutine that was never awaited warns
+            work.close()
             raise
         return await work
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from rocketstream.admin.finding import FindingOperations
+from rocketstream.admin.connections import ConnectionOperations
+from rocketstream.admin.directly import DirectOperations, DirectResult
+from rocketstream.admin.errors import NotFoundError
+from rocketstream.admin.group_settings import GroupSettingOperations
 from rocketstream.admin.moments import EARLIEST, Moment
 from rocketstream.admin.reading import TopicReader
-from rocketstream.admin.resetting import ResetOperations
+from rocketstream.admin.replaying import ReplayOperations
+from rocketstream.admin.request_modes import RequestModeOperations
+from rocketstream.admin.tracing import TraceOperations
 from rocketstream.wire.bodies.subscription import SUBSCRIBE_ALL
 
 
-class AdminCore(ResetOperations, FindingOperations):
-    """Topics, groups, offsets, messages and brokers, as coroutines."""
+class AdminCore(
+    ReplayOperations,
+    DirectOperations,
+    TraceOperations,
+    ConnectionOperations,
+    GroupSettingOperations,
+    RequestModeOperations,
+):
+    """Topics, groups, offsets, messages, dead letters, clients and brokers, as coroutines."""
 
     async def open_reader(
         self, topic: str, start: Moment, *, after_group: str | None, tags: str = SUBSCRIBE_ALL
@@ -28,3 +40,10 @@ class AdminCore(ResetOperations, FindingOperations):
         for one in reader.queues:
             one.offset = max(one.offset, committed.get((one.queue.broker_name, one.queue.queue_id), 0))
         return reader
+
+    async def try_dead_letter(self, group: str, message_id: str, *, client_id: str | None = None) -> DirectResult:
+        """Give a dead letter to a member's listener, and tell what it says; it stays where it is."""
+        found = await self.dead_letters(group, 1, ids=[message_id])
+        if not found.letters:
+            raise NotFoundError(f"no dead letter of group {group!r} has the id {message_id!r}")
+        return await self.give_to_listener(self.full_group(group), found.letters[-1].message, client_id)

@@ -38,14 +38,14 @@ class FindingOperations(AdminAsking):
         since, end = resolve_moment("start", start), resolve_moment("until", until)
         begin_ms = 0 if since == EARLIEST else _END_OF_TIME if since == LATEST else int(since)
         end_ms = _END_OF_TIME if end == LATEST else 0 if end == EARLIEST else int(end)
-        found = await self._query(topic, key, limit, begin_ms, end_ms, unique=False)
+        found = await self._query(topic, key, limit, begin_ms, end_ms)
         # The index knows hash codes only.
         return [message for message in found if key in (message.keys or "").split(KEY_SEPARATOR)]
 
     async def message(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
         """The message with an id: the producer's unique id, which needs the topic, or the offset id of a broker."""
         if topic is not None:
-            found = await self._query(topic, message_id, 32, 0, _END_OF_TIME, unique=True)
+            found = await self._query(topic, message_id, 32, 0, _END_OF_TIME)
             for message in found:
                 if message.message_id == message_id:
                     return message
@@ -75,8 +75,13 @@ class FindingOperations(AdminAsking):
         answer = await self.ask(node, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))
         return self._named(decode_record(answer.body, broker_name=node.name))
 
+    async def copies(self, topic: str, unique_id: str, since: int, nodes: list[Node]) -> list[ReceivedMessage]:
+        """The messages of a topic with a unique id that were stored since a time, at these brokers."""
+        found = await self._query(topic, unique_id, 64, since, _END_OF_TIME, nodes)
+        return [message for message in found if message.message_id == unique_id]
+
     async def _query(
-        self, topic: str, key: str, limit: int, begin: int, end: int, *, unique: bool
+        self, topic: str, key: str, limit: int, begin: int, end: int, nodes: list[Node] | None = None
     ) -> list[ReceivedMessage]:
         full = self.full_topic(topic)
         header = QueryMessageRequestHeader(
@@ -85,7 +90,8 @@ class FindingOperations(AdminAsking):
             max_num=limit,
             begin_timestamp=begin,
             end_timestamp=end,
-            unique_key_query=unique,
+            # Not `_UNIQUE_KEY_QUERY`: all it does is to set the limit, and 4.9 leaves it out of the signature that it
+            # checks.
         )
 
         async def at(node: Node) -> list[ReceivedMessage]:
@@ -98,7 +104,7 @@ class FindingOperations(AdminAsking):
             decoded = decode_records(answer.body, broker_name=node.name)
             return [message for message in decoded.messages if message.topic == full]
 
-        found = await self.for_all(await self.readable_of(full), at)
+        found = await self.for_all(nodes or await self.readable_of(full), at)
         return [self._named(message) for message in sorted_messages(chain.from_iterable(found))]
 
     def _named(self, message: ReceivedMessage) -> ReceivedMessage:

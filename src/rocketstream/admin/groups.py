@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from rocketstream.admin.asking import AdminAsking, Node
 from rocketstream.admin.errors import NotFoundError
 from rocketstream.admin.values import GroupInfo, GroupMembers, GroupProgress, Member, QueueProgress, Subscription
@@ -100,6 +102,10 @@ class GroupOperations(AdminAsking):
         found = ConsumerConnection.decode(answer.body)
         return found if found.connection_set else None
 
+    async def check_group_known(self, full_group: str) -> None:
+        """`NotFoundError` when no broker knows a group."""
+        await self._check_known(await self.readable(), full_group)
+
     async def _check_known(self, nodes: list[Node], full_group: str) -> None:
         known = await self.for_all(nodes, self.group_names)
         if not any(full_group in names for names in known):
@@ -128,24 +134,9 @@ class GroupOperations(AdminAsking):
         return GroupInfo(self.short(full), len(members.members), members.model, members.consume_type, lag, tps)
 
     def _members(self, full: str, found: list[tuple[Node, ConsumerConnection]]) -> GroupMembers:
-        brokers: dict[str, list[str]] = {}
-        clients: dict[str, Connection] = {}
-        for node, connected in found:
-            for client in connected.connection_set:
-                clients.setdefault(client.client_id, client)
-                brokers.setdefault(client.client_id, []).append(node.name)
-        members = [
-            Member(
-                client.client_id,
-                client.client_addr,
-                client.language,
-                version_text(client.version),
-                tuple(dict.fromkeys(brokers[client.client_id])),
-            )
-            for client in sorted(clients.values(), key=lambda client: client.client_id)
-        ]
+        members = members_of((node, connected.connection_set) for node, connected in found)
         if not found:
-            return GroupMembers(self.short(full), tuple(members))
+            return GroupMembers(self.short(full), members)
         first = found[0][1]
         wanted = {topic: asked for _, one in found for topic, asked in one.subscription_table.items()}
         subscriptions = [
@@ -154,7 +145,7 @@ class GroupOperations(AdminAsking):
         ]
         return GroupMembers(
             self.short(full),
-            tuple(members),
+            members,
             tuple(subscriptions),
             first.message_model,
             first.consume_type,
@@ -179,3 +170,23 @@ class GroupOperations(AdminAsking):
         for queues in await self.for_all(asked, queues_of):
             owned |= queues
         return owned
+
+
+def members_of(found: Iterable[tuple[Node, Sequence[Connection]]]) -> tuple[Member, ...]:
+    """The clients that several brokers know, each once, with the brokers that it is connected to."""
+    brokers: dict[str, list[str]] = {}
+    clients: dict[str, Connection] = {}
+    for node, connections in found:
+        for client in connections:
+            clients.setdefault(client.client_id, client)
+            brokers.setdefault(client.client_id, []).append(node.name)
+    return tuple(
+        Member(
+            client.client_id,
+            client.client_addr,
+            client.language,
+            version_text(client.version),
+            tuple(dict.fromkeys(brokers[client.client_id])),
+        )
+        for client in sorted(clients.values(), key=lambda client: client.client_id)
+    )

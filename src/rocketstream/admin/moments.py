@@ -19,6 +19,7 @@ _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400
 # 2001 in milliseconds, 33658 in seconds: what is smaller was meant in seconds, or is an offset.
 _MIN_MS: Final = 1_000_000_000_000
 _MAX_MS: Final = 253_402_300_799_999
+_SAME: Final = {"begin": EARLIEST, "end": LATEST}
 _EXPECTED: Final = (
     "expected earliest, latest, a time such as 2026-03-01T12:00 (local unless it says which zone), a span such as 15m,"
     " 2h or 1d (ago), or milliseconds since the epoch"
@@ -42,9 +43,16 @@ def resolve_moment(name: str, moment: object) -> Literal["earliest", "latest"] |
     raise ConfigurationError(f"{name}={moment!r}: expected 'earliest', 'latest', a datetime or milliseconds")
 
 
+def is_offset(text: str) -> bool:
+    """Whether a number that a person types is too small to be a time: then it is an offset."""
+    text = text.strip()
+    return text.isascii() and text.isdigit() and int(text) < _MIN_MS
+
+
 def parse_moment(name: str, text: str, now_ms: int) -> Literal["earliest", "latest"] | int:
     """What a person types; `name` is the option's, for the error."""
     text = text.strip()
+    text = _SAME.get(text, text)
     if text in (EARLIEST, LATEST):
         return resolve_moment(name, text)
     if text == "now":

@@ -178,7 +178,7 @@ class ReadingOperations(TopicOperations):
         and the last one for a time after all.
         """
         header = SearchOffsetRequestHeader(
-            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name
+            topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp, bname=queue.broker_name, lo=False
         )
         answer = await self.ask(node, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
         return max(OffsetResponseHeader.from_fields(answer.fields).offset, 0)
@@ -285,6 +285,7 @@ def _pull_header(reader: TopicReader, one: QueueReader) -> PullMessageRequestHea
         sub_version=reader.wanted.sub_version,
         expression_type=reader.wanted.expression_type,
         bname=one.queue.broker_name,
+        lo=False,  # operators see the queues that brokers have, of static topics too
     )
 
 

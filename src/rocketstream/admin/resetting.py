@@ -8,15 +8,17 @@ first, at all brokers, and only a plan that can be carried out everywhere is beg
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from rocketstream.admin.asking import Node
 from rocketstream.admin.brokers import BrokerOperations
 from rocketstream.admin.errors import NotFoundError
 from rocketstream.admin.groups import GroupOperations
-from rocketstream.admin.moments import EARLIEST, LATEST, Moment, resolve_moment
+from rocketstream.admin.moments import EARLIEST, LATEST, Moment
 from rocketstream.admin.reading import ReadingOperations
+from rocketstream.admin.reset_targets import ResetTarget, refusal
 from rocketstream.admin.values import OffsetReset, QueueReset
 from rocketstream.errors import BrokerError, ConfigurationError, UnsupportedByBrokerError
 from rocketstream.message import MessageQueue
@@ -34,23 +36,6 @@ _TIME_OF: Final = {EARLIEST: 0, LATEST: -1}
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    """Where to, as it was asked."""
-
-    place: Literal["earliest", "latest"] | int | None
-    offset: int | None
-    broker_name: str | None
-    queue_id: int | None
-
-    @property
-    def is_a_time_for_all(self) -> bool:
-        return self.offset is None and self.broker_name is None and self.queue_id is None
-
-    def wants(self, queue: MessageQueue) -> bool:
-        return self.broker_name in (None, queue.broker_name) and self.queue_id in (None, queue.queue_id)
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
     """What is to be done at one broker."""
 
@@ -59,6 +44,7 @@ class _Plan:
     by_broker: bool
     old: dict[MessageQueue, int | None]
     new: dict[MessageQueue, int]
+    ends: dict[MessageQueue, int]
 
 
 class ResetOperations(ReadingOperations, GroupOperations, BrokerOperations):
@@ -71,27 +57,27 @@ class ResetOperations(ReadingOperations, GroupOperations, BrokerOperations):
         to: Moment | None = None,
         *,
         offset: int | None = None,
+        offsets: Mapping[MessageQueue | tuple[str, int], int] | None = None,
+        like: str | None = None,
         broker_name: str | None = None,
         queue_id: int | None = None,
         dry_run: bool = False,
     ) -> OffsetReset:
-        """Let a group go on elsewhere: at "earliest", "latest", a time, or with `offset=` at that offset.
+        """Let a group go on elsewhere: at "earliest", "latest" or a time, or with `offset=` at that offset.
 
-        Works with members online and without. `broker_name` and `queue_id` restrict it. `dry_run` tells what would be
-        done. A group or topic that does not exist is an error, also where the broker would take it.
+        `offsets=` gives an offset for each queue, `like=` takes those of another group over. Works with members online
+        and without. `broker_name` and `queue_id` restrict it. `dry_run` tells what would be done. A group or topic that
+        does not exist is an error, also where the broker would take it.
         """
-        if (to is None) == (offset is None):
-            raise ConfigurationError(
-                f"a reset needs to= or offset=, and only one of them: to={to!r}, offset={offset!r}"
-            )
-        place = None if to is None else resolve_moment("to", to)
-        target = _Target(place, offset, broker_name, queue_id)
+        liked = None if like is None else self.full_group(like)
+        target = ResetTarget.make(to, offset, offsets, liked, broker_name, queue_id, self._now_ms())
         full_group, full_topic = self.full_group(group), self.full_topic(topic)
-        nodes = await self.masters_of(full_topic)
-        if broker_name is not None:
-            nodes = [node for node in nodes if node.name == broker_name]
+        nodes = [node for node in await self.masters_of(full_topic) if target.wants_broker(node.name)]
         plans = await self.for_all(nodes, lambda node: self._plan(node, full_group, full_topic, target))
-        if not any(plan.new for plan in plans):
+        planned = {queue: new for plan in plans for queue, new in plan.new.items()}
+        if missing := target.missing(planned):
+            raise ConfigurationError(f"topic {topic!r} has no queue {', '.join(missing)}")
+        if not planned:
             raise ConfigurationError(
                 f"topic {topic!r} has no queue with broker_name={broker_name!r}, queue_id={queue_id!r}"
             )
@@ -99,20 +85,29 @@ class ResetOperations(ReadingOperations, GroupOperations, BrokerOperations):
         for plan in plans:
             moved |= plan.new if dry_run else await self._carry_out(plan, full_group, full_topic, target)
         old = {queue: before for plan in plans for queue, before in plan.old.items()}
+        ends = {queue: end for plan in plans for queue, end in plan.ends.items()}
         queues = [
-            QueueReset(self.short(queue.topic), queue.broker_name, queue.queue_id, old.get(queue), moved[queue])
+            QueueReset(
+                self.short(queue.topic),
+                queue.broker_name,
+                queue.queue_id,
+                old.get(queue),
+                moved[queue],
+                ends.get(queue, moved[queue]),
+            )
             for queue in sorted(moved)
         ]
         online = any(plan.online for plan in plans)
         return OffsetReset(self.short(full_group), self.short(full_topic), tuple(queues), dry_run, online)
 
-    async def _plan(self, node: Node, group: str, topic: str, target: _Target) -> _Plan:
+    async def _plan(self, node: Node, group: str, topic: str, target: ResetTarget) -> _Plan:
         if group not in await self.group_names(node):
             raise NotFoundError(
                 f"group {self.short(group)!r} does not exist on broker {node.name!r} ({node.address}): it was never"
                 " there, and an offset for it would be an offset for nobody"
             )
-        online = await self.connections_at(node, group) is not None
+        members = await self.connections_at(node, group)
+        online = members is not None
         settings = await self.broker_config(node.address)
         by_broker = settings.get("useServerSideResetOffset") == "true"
         if online and not by_broker and not target.is_a_time_for_all:
@@ -121,25 +116,23 @@ class ResetOperations(ReadingOperations, GroupOperations, BrokerOperations):
                 " send those to a time, in all queues: give a time, earliest or latest, or stop the members first"
             )
         ranges = await self._ranges(topic, [node])
-        new: dict[MessageQueue, int] = {}
-        for queue in sorted(filter(target.wants, ranges)):
-            new[queue] = await self._aim(node, queue, ranges[queue], target, exact=by_broker or not online)
-        old = {queue: await self._committed(node, group, queue) for queue in new}
-        return _Plan(node, online, by_broker, old, new)
+        chosen = sorted(filter(target.wants, ranges))
+        old = {queue: await self._committed(node, group, queue) for queue in chosen}
+        why_not = refusal(members, topic, old, group=self.short(group), topic=self.short(topic))
+        if why_not is not None:
+            raise ConfigurationError(why_not)
+        exact = by_broker or not online
+        new = {queue: await self._aim(node, queue, ranges[queue], target, exact=exact) for queue in chosen}
+        return _Plan(node, online, by_broker, old, new, {queue: ranges[queue][1] for queue in chosen})
 
-    async def _aim(self, node: Node, queue: MessageQueue, limits: tuple[int, int], target: _Target, exact: bool) -> int:
-        low, high = limits
-        if target.offset is not None:
-            if not low <= target.offset <= high:
-                raise ConfigurationError(
-                    f"offset={target.offset} is not in queue {queue.queue_id} of topic {self.short(queue.topic)!r} on"
-                    f" {queue.broker_name}: it holds {low} to {high}"
-                )
-            return target.offset
-        if target.place == EARLIEST:
-            return low
-        if target.place == LATEST:
-            return high
+    async def _aim(
+        self, node: Node, queue: MessageQueue, limits: tuple[int, int], target: ResetTarget, exact: bool
+    ) -> int:
+        liked = None if target.like is None else await self._committed(node, target.like, queue)
+        names = {"shown_topic": self.short(queue.topic), "shown_group": self.short(target.like or "")}
+        fixed = target.fixed_offset(queue, limits, liked, **names)
+        if fixed is not None:
+            return fixed
         assert isinstance(target.place, int)
         # Without exactness it is the old broker that will look the time up, in its own way.
         find = self.offset_at if exact else self.offset_near
@@ -161,7 +154,7 @@ class ResetOperations(ReadingOperations, GroupOperations, BrokerOperations):
             raise
         return OffsetResponseHeader.from_fields(answer.fields).offset
 
-    async def _carry_out(self, plan: _Plan, group: str, topic: str, target: _Target) -> dict[MessageQueue, int]:
+    async def _carry_out(self, plan: _Plan, group: str, topic: str, target: ResetTarget) -> dict[MessageQueue, int]:
         if plan.by_broker:
             for queue, offset in plan.new.items():
                 header = ResetOffsetRequestHeader(

@@ -217,6 +217,22 @@ class QueueReset(Value):
     old_offset: int | None
     """None when the group had committed none."""
     new_offset: int
+    end_offset: int
+    """Where the next message will be stored."""
+
+    @property
+    def skipped(self) -> int:
+        """How many messages the group will not see; 0 too when it had no offset: then nobody knows."""
+        return 0 if self.old_offset is None else max(self.new_offset - self.old_offset, 0)
+
+    @property
+    def again(self) -> int:
+        """How many messages it will see once more."""
+        return 0 if self.old_offset is None else max(self.old_offset - self.new_offset, 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """With what is skipped and what comes again."""
+        return {**asdict(self), "skipped": self.skipped, "again": self.again}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +245,28 @@ class OffsetReset(Value):
     dry_run: bool
     online: bool
     """Whether members were there; those may take some fifteen seconds to follow."""
+
+    @property
+    def skipped(self) -> int:
+        """How many messages the group will not see."""
+        return sum(queue.skipped for queue in self.queues)
+
+    @property
+    def again(self) -> int:
+        """How many messages it will see once more."""
+        return sum(queue.again for queue in self.queues)
+
+    def to_dict(self) -> dict[str, Any]:
+        """With what is skipped and what comes again, in total and per queue."""
+        return {
+            "group": self.group,
+            "topic": self.topic,
+            "dry_run": self.dry_run,
+            "online": self.online,
+            "skipped": self.skipped,
+            "again": self.again,
+            "queues": [queue.to_dict() for queue in self.queues],
+        }
 
 
 # --- brokers ----------------------------------------------------------------------------------------------------

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from rocketstream.admin import client as plain
+from rocketstream.admin.connections import ConsumerConnections, ProducerConnections
+from rocketstream.admin.directly import DirectResult
+from rocketstream.admin.group_settings import GroupSettings
+from rocketstream.admin.letters import DeadLetters, Wanted
 from rocketstream.admin.moments import EARLIEST, LATEST, Moment
+from rocketstream.admin.replays import ReplayedLetter, ReplayReport
+from rocketstream.admin.request_modes import RequestMode
+from rocketstream.admin.running import RunningInfo
+from rocketstream.admin.tracing import MessageTrace
 from rocketstream.admin.values import (
     ClusterReport,
     GroupInfo,
@@ -18,35 +26,44 @@ from rocketstream.admin.values import (
     RouteInfo,
     TopicInfo,
 )
-from rocketstream.message import ReceivedMessage
+from rocketstream.aio.life import Life
+from rocketstream.cluster.client import BoundToProcess
+from rocketstream.message import MessageQueue, ReceivedMessage
+from rocketstream.wire.trace import TRACE_TOPIC
 
 T = TypeVar("T")
 
 
-class AdminClient:
+class AdminClient(BoundToProcess):
     """`async with AdminClient("127.0.0.1:9876") as admin: await admin.topics()`. Settings as of the plain one."""
 
     def __init__(self, name_servers: str | Sequence[str] | None = None, **settings: Any) -> None:
         self._core = plain.AdminClient(name_servers, **settings).core
+        self._life = Life(self._core)
 
     def __repr__(self) -> str:
         return f"<aio {self._core!r}>"
 
     async def __aenter__(self) -> Self:
+        self._core.check_process()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if error is None or not self._core.io.is_elsewhere:  # what ends a forked child is not hidden
+            await self.close()
 
     async def start(self) -> None:
         """Come to life now instead of with the first question; raises if it is not new."""
-        await self._core.io.bridge(self._core.start(), self._core.what)
+        await self._life.start()
 
     async def close(self) -> None:
-        """Give the connections back; harmless when nothing was ever asked, and the second time."""
-        await self._core.io.bridge(self._core.shutdown(), self._core.what)
+        """Give the connections back; harmless when nothing was ever asked, and the second time.
+
+        Cancelling the wait does not stop it: it ends on the I/O thread.
+        """
+        await self._life.end(self._core.shutdown)
 
     shutdown = close
 
@@ -111,16 +128,122 @@ class AdminClient:
         to: Moment | None = None,
         *,
         offset: int | None = None,
+        offsets: Mapping[MessageQueue | tuple[str, int], int] | None = None,
+        like: str | None = None,
         broker_name: str | None = None,
         queue_id: int | None = None,
         dry_run: bool = False,
     ) -> OffsetReset:
-        """Let a group go on at "earliest", "latest", a `datetime`, milliseconds since the epoch, or `offset=`."""
+        """Let a group go on at "earliest", "latest", a time, `offset=`, `offsets=` by queue, or `like=` another one."""
         return await self._run(
             self._core.reset_offset(
-                group, topic, to, offset=offset, broker_name=broker_name, queue_id=queue_id, dry_run=dry_run
+                group,
+                topic,
+                to,
+                offset=offset,
+                offsets=offsets,
+                like=like,
+                broker_name=broker_name,
+                queue_id=queue_id,
+                dry_run=dry_run,
             )
         )
+
+    async def group_settings(self, group: str) -> list[GroupSettings]:
+        """A group's settings on each broker that knows it; `NotFoundError` when none does."""
+        return await self._run(self._core.group_settings(group))
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        max_retries: int | None = None,
+        retry_queues: int | None = None,
+        consume_enabled: bool | None = None,
+        broadcast_enabled: bool | None = None,
+        orderly: bool | None = None,
+        update: bool = False,
+    ) -> list[GroupSettings]:
+        """Create a group on every master, before its first member comes; what is not given is RocketMQ's default."""
+        return await self._run(
+            self._core.create_group(
+                group,
+                max_retries=max_retries,
+                retry_queues=retry_queues,
+                consume_enabled=consume_enabled,
+                broadcast_enabled=broadcast_enabled,
+                orderly=orderly,
+                update=update,
+            )
+        )
+
+    async def set_request_mode(self, group: str, topic: str, mode: str, *, share_queues: int = 0) -> list[RequestMode]:
+        """Have a group pop a topic ("POP"), or pull it again ("PULL"), on every master (5.x)."""
+        return await self._run(self._core.set_request_mode(group, topic, mode, share_queues=share_queues))
+
+    async def request_modes(self, group: str | None = None) -> list[RequestMode]:
+        """Which groups were set to pop or to pull which topics, per broker (5.x)."""
+        return await self._run(self._core.request_modes(group))
+
+    async def delete_group(self, group: str, *, offsets: bool = False) -> None:
+        """Delete a group without members, with `offsets` where it is in all topics too; its dead letters stay."""
+        await self._run(self._core.delete_group(group, offsets=offsets))
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    async def consumer_connections(self, group: str) -> ConsumerConnections:
+        """Who is in a group, what each member subscribes to by its own words, and where they disagree."""
+        return await self._run(self._core.consumer_connections(group))
+
+    async def producer_connections(self, group: str, topic: str | None = None) -> ProducerConnections:
+        """The clients of a producer group at every broker, or at those of a topic."""
+        return await self._run(self._core.producer_connections(group, topic))
+
+    async def running_info(self, group: str, client_id: str, *, stack: bool = False) -> RunningInfo:
+        """What a member of a group says of itself: queues, speed, settings; with `stack` what its threads do."""
+        return await self._run(self._core.running_info(group, client_id, stack=stack))
+
+    async def consume_directly(
+        self, group: str, message_id: str, topic: str | None = None, *, client_id: str | None = None
+    ) -> DirectResult:
+        """Give a stored message to a member's listener, and tell what it says; nothing is committed or sent back."""
+        return await self._run(self._core.consume_directly(group, message_id, topic, client_id=client_id))
+
+    # --- dead letters -----------------------------------------------------------------------------------------------
+
+    async def dead_letters(
+        self, group: str, n: int = 20, *, scan: int = 100_000, **wanted: Unpack[Wanted]
+    ) -> DeadLetters:
+        """The newest `n` dead letters of a group, and how many there are of each original topic; none is consumed."""
+        return await self._run(self._core.dead_letters(group, n, scan=scan, **wanted))
+
+    async def try_dead_letter(self, group: str, message_id: str, *, client_id: str | None = None) -> DirectResult:
+        """Give a dead letter to a member's listener, and tell what it says; it stays where it is."""
+        return await self._run(self._core.try_dead_letter(group, message_id, client_id=client_id))
+
+    async def replay_dead_letters(
+        self,
+        group: str,
+        *,
+        to: str | None = None,
+        to_retry: bool = False,
+        limit: int | None = None,
+        rate: float | None = None,
+        again: bool = False,
+        dry_run: bool = False,
+        each: Callable[[ReplayedLetter], object] | None = None,
+        **wanted: Unpack[Wanted],
+    ) -> ReplayReport:
+        """Send dead letters again, oldest first; cancelling it ends it between two letters, or within one's send."""
+        replay = await self._run(
+            self._core.open_replay(
+                group, to=to, to_retry=to_retry, limit=limit, rate=rate, again=again, dry_run=dry_run, **wanted
+            )
+        )
+        while (letter := await self._run(replay.step())) is not None:
+            if each is not None:
+                each(letter)
+        return replay.report()
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -133,6 +256,10 @@ class AdminClient:
     async def message(self, message_id: str, topic: str | None = None) -> ReceivedMessage:
         """The message with a unique id (give its topic too) or an offset id; `NotFoundError` if there is none."""
         return await self._run(self._core.message(message_id, topic))
+
+    async def message_trace(self, message_id: str, topic: str = TRACE_TOPIC) -> MessageTrace:
+        """Who sent a message and who consumed it, as clients with `trace=True` told; `NotFoundError` if none did."""
+        return await self._run(self._core.message_trace(message_id, topic))
 
     async def peek(
         self,
@@ -183,6 +310,18 @@ class AdminClient:
         """The brokers with their versions and rates; one that does not answer is listed with its `problem`."""
         return await self._run(self._core.cluster())
 
-    async def broker_config(self, address: str) -> dict[str, str]:
-        """A broker's settings by name, as it has them now."""
-        return await self._run(self._core.broker_config(address))
+    async def broker_config(self, broker: str) -> dict[str, str]:
+        """A broker's settings by name, as it has them now, secrets hidden; `broker` is its name or its address."""
+        return await self._run(self._core.broker_config(broker))
+
+    async def broker_runtime(self, broker: str) -> dict[str, str]:
+        """Everything that a broker says of itself, in its own words; `broker` is its name or its address."""
+        return await self._run(self._core.broker_runtime(broker))
+
+    async def name_server_config(self, address: str | None = None) -> dict[str, str]:
+        """A name server's settings by name, secrets hidden; of the first that answers unless an address is given."""
+        return await self._run(self._core.name_server_config(address))
+
+    async def node_config(self, node: str) -> dict[str, str]:
+        """The settings of a broker (its name or address) or of a name server (its address), secrets hidden."""
+        return await self._run(self._core.node_config(node))

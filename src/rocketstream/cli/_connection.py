@@ -1,24 +1,28 @@
 """The options that every command has which talks to a cluster, written once.
 
 @connected
-def topics(connection: Connection, ...): ...        # has -n, --namespace, --access-key, --secret-key and --tls
+def topics(connection: Connection, ...): ...        # has -n, --namespace, --access-key, --secret-key, --tls, ...
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rocketstream.admin.client import AdminClient
 from rocketstream.cli._console import clear_failures
+from rocketstream.cli._credentials import credentials_of
 from rocketstream.cluster.name_servers import ENVIRONMENT_VARIABLE, configured_name_servers
 from rocketstream.errors import ConfigurationError
 from rocketstream.remoting.acl import Credentials
+from rocketstream.remoting.tls import TlsFiles
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print JSON, one document per line.")]
@@ -43,10 +47,67 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         None,
     ),
     "secret_key": (
-        Annotated[str | None, typer.Option(envvar="ROCKETMQ_SECRET_KEY", help="Better by the environment.")],
+        Annotated[
+            str | None,
+            typer.Option(
+                envvar="ROCKETMQ_SECRET_KEY",
+                help="Better by the environment or --secret-key-file: everybody on a machine sees command lines.",
+            ),
+        ],
         None,
     ),
-    "tls": (Annotated[bool, typer.Option("--tls", help="Connect with TLS.")], False),
+    "secret_key_file": (
+        Annotated[
+            Path | None,
+            typer.Option(envvar="ROCKETMQ_SECRET_KEY_FILE", help="A file whose first line is the secret key."),
+        ],
+        None,
+    ),
+    "security_token": (
+        Annotated[str | None, typer.Option(envvar="ROCKETMQ_SECURITY_TOKEN", help="With temporary access keys.")],
+        None,
+    ),
+    "tls": (Annotated[bool, typer.Option("--tls", envvar="ROCKETMQ_TLS", help="Connect with TLS.")], False),
+    "tls_ca_file": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                envvar="ROCKETMQ_TLS_CA_FILE", help="The authorities that are trusted, in PEM; without it the system's."
+            ),
+        ],
+        None,
+    ),
+    "tls_cert_file": (
+        Annotated[
+            Path | None,
+            typer.Option(envvar="ROCKETMQ_TLS_CERT_FILE", help="Our own certificate, for brokers that want one."),
+        ],
+        None,
+    ),
+    "tls_key_file": (
+        Annotated[Path | None, typer.Option(envvar="ROCKETMQ_TLS_KEY_FILE", help="Its private key.")],
+        None,
+    ),
+    "tls_check_host_name": (
+        Annotated[
+            bool,
+            typer.Option(
+                "--tls-check-host-name/--tls-any-host-name",
+                envvar="ROCKETMQ_TLS_CHECK_HOST_NAME",
+                help="Whether a server's certificate has to name its address.",
+            ),
+        ],
+        True,
+    ),
+}
+for _kind, _ in _OPTIONS.values():
+    # Apart from what the command itself is about: there are as many of them.
+    _kind.__metadata__[0].rich_help_panel = "Connection"
+_TLS_NAMES = {
+    "ca_file": "--tls-ca-file",
+    "cert_file": "--tls-cert-file",
+    "key_file": "--tls-key-file",
+    "check_host_name": "--tls-check-host-name",
 }
 
 
@@ -57,7 +118,7 @@ class Connection:
     name_servers: tuple[str, ...]
     namespace: str | None
     credentials: Credentials | None
-    tls: bool
+    tls: bool | TlsFiles
 
     def admin(self) -> AdminClient:
         """The operator's client."""
@@ -67,7 +128,14 @@ class Connection:
 
 
 def connect(
-    name_servers: str | None, namespace: str | None, access_key: str | None, secret_key: str | None, tls: bool
+    name_servers: str | None,
+    namespace: str | None,
+    access_key: str | None,
+    secret_key: str | None,
+    secret_key_file: Path | None,
+    security_token: str | None,
+    tls: bool,
+    **tls_files: Any,
 ) -> Connection:
     """The connection that the options ask for; on a command line there is no guessing of name servers."""
     addresses = configured_name_servers(name_servers)
@@ -75,10 +143,23 @@ def connect(
         raise ConfigurationError(
             f"no name server is given: use -n HOST:PORT (for example -n 127.0.0.1:9876) or set ${ENVIRONMENT_VARIABLE}"
         )
-    if (access_key is None) != (secret_key is None):
-        raise ConfigurationError("--access-key and --secret-key belong together: one of them is missing")
-    credentials = None if access_key is None or secret_key is None else Credentials(access_key, secret_key)
-    return Connection(addresses, namespace, credentials, tls)
+    credentials = credentials_of(access_key, secret_key, secret_key_file, security_token)
+    return Connection(addresses, namespace, credentials, _tls(tls, **tls_files))
+
+
+def _tls(
+    tls: bool,
+    tls_ca_file: Path | None,
+    tls_cert_file: Path | None,
+    tls_key_file: Path | None,
+    tls_check_host_name: bool,
+) -> bool | TlsFiles:
+    """Any of the files means TLS."""
+    if tls_check_host_name and not (tls_ca_file or tls_cert_file or tls_key_file):
+        return tls
+    files = TlsFiles(tls_ca_file, tls_cert_file, tls_key_file, check_host_name=tls_check_host_name)
+    files.context(_TLS_NAMES)  # for its checks
+    return files
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
@@ -96,6 +177,8 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
         for name, (kind, default) in _OPTIONS.items()
     ]
+    # Help wraps lines itself; those of the source would end in its midst.
+    run.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__ or ""))
     # typer reads both.
     run.__signature__ = signature.replace(parameters=[*own, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in (*own, *shared)} | {"return": None}

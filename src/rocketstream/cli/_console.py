@@ -22,6 +22,7 @@ from rocketstream.errors import ConfigurationError, RocketStreamError
 
 #: Too wide rather than cut: what is not a terminal is a file or a program.
 _PIPE_WIDTH = 240
+_WIDE = 132
 _INTERRUPTED = 130
 
 
@@ -55,10 +56,20 @@ def tell(line: str) -> None:
     _say(f"[dim]{escape(line)}[/]")
 
 
+def warn(line: str) -> None:
+    """A remark that nobody should overlook."""
+    _say(f"[bold yellow]{escape(line)}[/]")
+
+
 def _say(markup: str) -> None:
     console = problems()
     # A terminal would break a long line in the midst of a word; a file wants it whole.
     console.print(markup, soft_wrap=not console.is_terminal)
+
+
+def is_wide(console: Console) -> bool:
+    """Whether a table of many columns can be read there; a file or a program takes any width."""
+    return not console.is_terminal or console.width >= _WIDE
 
 
 def cell(value: object) -> str:

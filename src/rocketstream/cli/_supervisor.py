@@ -18,8 +18,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rocketstream.cli._run_metrics import Endpoint, Questions, served_for
 from rocketstream.cli._worker import FAILED, INTERRUPTED, USAGE, StopSignals
 from rocketstream.clock import Clock, SystemClock
+from rocketstream.metrics import catalogue
+from rocketstream.metrics.values import Sample
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 GOOD_AFTER = 60.0
@@ -27,6 +30,8 @@ GOOD_AFTER = 60.0
 MAX_FAST_FAILURES = 5
 GRACE = 10.0
 """What a process gets beyond its listeners' time, to store offsets and leave its group."""
+
+_MAX_LINE = 64 * 1024 * 1024  # what a process says of its metrics is long where it has many topics
 
 
 @dataclass(slots=True)
@@ -56,6 +61,8 @@ class Child:
         self.process = process
         self.up_since: float | None = None
         self.why: str | None = None
+        self.questions = Questions()
+        self.writer: asyncio.StreamWriter | None = None
         self.name = f"process {number} (pid {process.pid})"
 
     def send(self, number: int) -> None:
@@ -89,6 +96,7 @@ class Supervisor:
         self._code: int | None = None
         self._ending = asyncio.Event()
         self._killed = False
+        self._restarted = 0
 
     def __repr__(self) -> str:
         return f"<Supervisor {len(self._children)} of {self._processes} processes, code {self._code}>"
@@ -149,6 +157,7 @@ class Supervisor:
                 self._tell(f"{what}; started again in {pause:g} s")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), pause)
+                self._restarted += 1
 
     @staticmethod
     def _what_happened(child: Child, code: int) -> str:
@@ -174,12 +183,15 @@ class Supervisor:
         return child, listening
 
     async def _listen(self, child: Child, connection: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=connection)
+        reader, writer = await asyncio.open_connection(sock=connection, limit=_MAX_LINE)
+        child.writer = writer
         try:
             while line := await reader.readline():
                 said = json.loads(line)
                 if said["event"] == "started":
                     self._is_up(child)
+                elif said["event"] == "metrics":
+                    child.questions.answered(said)
                 else:
                     child.why = said["why"]
             await child.process.wait()  # as long as the socket is open the process knows that it has a parent
@@ -192,6 +204,19 @@ class Supervisor:
         if len(self._keepers) == 1:
             for number in range(2, self._processes + 1):
                 self._keep(number)
+
+    async def metrics(self) -> dict[str, list[Sample]]:
+        """What the processes measure, by their number; what the supervisor itself does is under no number."""
+        asked = {
+            number: asyncio.ensure_future(child.questions.ask(child.writer.write))
+            for number, child in self._children.items()
+            if child.up_since is not None and child.writer is not None
+        }
+        up = sum(child.up_since is not None for child in self._children.values())
+        told = {"": [Sample(catalogue.RUN_PROCESSES, (), up), Sample(catalogue.RUN_RESTARTS, (), self._restarted)]}
+        for number, answer in asked.items():
+            told[str(number)] = await answer
+        return told
 
     def _any_up(self) -> bool:
         return any(child.up_since is not None for child in self._children.values())
@@ -227,11 +252,18 @@ class Supervisor:
 
 
 def supervise(
-    target: str, processes: int, shutdown_timeout: float, level: str | None, tell: Callable[[str], None]
+    target: str,
+    processes: int,
+    shutdown_timeout: float,
+    level: str | None,
+    tell: Callable[[str], None],
+    endpoint: Endpoint | None = None,
 ) -> int:
     """Run a consumer in N processes until a signal, or until they do not start; the exit code."""
 
     async def run() -> int:
-        return await Supervisor(target, processes, shutdown_timeout, level, tell).run()
+        supervisor = Supervisor(target, processes, shutdown_timeout, level, tell)
+        with served_for(supervisor, endpoint, tell):
+            return await supervisor.run()
 
     return asyncio.run(run())

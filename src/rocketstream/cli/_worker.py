@@ -23,10 +23,13 @@ from types import FrameType
 from typing import Any, NoReturn, TypeAlias
 
 from rocketstream import aio
+from rocketstream.cli._run_metrics import Endpoint, served_here
 from rocketstream.clock import Clock, SystemClock
 from rocketstream.cluster.client import ClientState
 from rocketstream.consumer.push_consumer import PushConsumer
 from rocketstream.errors import ConfigurationError, RocketStreamError
+from rocketstream.metrics.registry import registry
+from rocketstream.metrics.transport import encode_samples
 
 log = logging.getLogger("rocketstream.cli")
 
@@ -219,10 +222,17 @@ async def _start_on_loop(target: str, found: aio.PushConsumer | Coroutine[Any, A
     return found
 
 
-def run_here(target: str, shutdown_timeout: float, level: str | None) -> int:
+def run_here(
+    target: str,
+    shutdown_timeout: float,
+    level: str | None,
+    endpoint: Endpoint | None = None,
+    tell: Callable[[str], None] = print,
+) -> int:
     """Run the consumer in this process; the exit code. What rocketstream raises is for the caller to tell."""
     try:
-        live(target, shutdown_timeout, level, lambda: None)
+        with served_here(endpoint, tell):
+            live(target, shutdown_timeout, level, lambda: None)
     except RocketStreamError:
         raise
     except Exception:
@@ -240,22 +250,28 @@ class _Parent:
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)  # or a process that the program starts would keep the socket open
         self._socket = socket.socket(fileno=descriptor)
+        self._lock = threading.Lock()
         threading.Thread(target=self._watch, name="rocketstream-run-parent", daemon=True).start()
 
     def tell(self, **what: Any) -> None:
         """Say something; a parent that is gone is seen to by `_watch`."""
         try:
-            self._socket.sendall(json.dumps(what).encode() + b"\n")
+            with self._lock:
+                self._socket.sendall(json.dumps(what).encode() + b"\n")
         except OSError:
             return
 
     def _watch(self) -> None:
         try:
-            while self._socket.recv(4096):
-                pass
+            for line in self._socket.makefile("rb"):
+                self._answer(json.loads(line))
         except OSError:
             pass
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def _answer(self, asked: dict[str, Any]) -> None:
+        """The one question there is: for the metrics of this process."""
+        self.tell(event="metrics", number=asked["number"], samples=encode_samples(registry.collect()))
 
 
 def main(arguments: list[str]) -> NoReturn:

@@ -13,21 +13,14 @@ from typing import Annotated
 import typer
 
 #: The commands in the order in which help shows them: a function of that name in the file of that name, or an `app`.
-COMMANDS = (
-    "demo",
-    "broker",
-    "cluster",
-    "topics",
-    "topic",
-    "groups",
-    "lag",
-    "reset",
-    "messages",
-    "produce",
-    "consume",
-    "run",
-    "pipeline",
-)
+#: What serves one purpose stands together in help.
+PANELS = {
+    "Run something": ("demo", "run", "pipeline", "broker", "cluster"),
+    "Topics and messages": ("topics", "topic", "messages", "produce", "consume", "trace"),
+    "Consumer groups": ("groups", "group", "lag", "reset", "dlq", "connections", "consumer-info"),
+    "Servers": ("brokers", "config"),
+}
+COMMANDS = tuple(name for names in PANELS.values() for name in names)
 
 
 def make_app(command: str | None = None) -> typer.Typer:
@@ -40,14 +33,21 @@ def make_app(command: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
-    for name in (command,) if command in COMMANDS else COMMANDS:
-        module = import_module(f"rocketstream.cli.{name}")
-        group = getattr(module, "app", None)
-        if group is None:
-            app.command()(getattr(module, name))
-        else:
-            app.add_typer(group, name=name)
+    for panel, names in PANELS.items():
+        for name in names:
+            if command not in COMMANDS or name == command:
+                _add(app, name, panel)
     return app
+
+
+def _add(app: typer.Typer, name: str, panel: str) -> None:
+    python_name = name.replace("-", "_")
+    module = import_module(f"rocketstream.cli.{python_name}")
+    group = getattr(module, "app", None)
+    if group is None:
+        app.command(name, rich_help_panel=panel)(getattr(module, python_name))
+    else:
+        app.add_typer(group, name=name, rich_help_panel=panel)
 
 
 def _print_version(wanted: bool) -> None:

@@ -15,6 +15,7 @@ from rich.logging import RichHandler
 from rich.markup import escape
 
 from rocketstream.cli._console import clear_failures, output, print_json_line, problems
+from rocketstream.cli._credentials import credentials_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.remoting.acl import Credentials
 
@@ -43,10 +44,18 @@ def broker(
     ] = "sync",
     access_key: Annotated[str | None, typer.Option(envvar="ROCKETMQ_ACCESS_KEY", help="Refuse all others.")] = None,
     secret_key: Annotated[
-        str | None, typer.Option(envvar="ROCKETMQ_SECRET_KEY", help="Better by the environment.")
+        str | None, typer.Option(envvar="ROCKETMQ_SECRET_KEY", help="Better by the environment or --secret-key-file.")
+    ] = None,
+    secret_key_file: Annotated[
+        Path | None,
+        typer.Option(envvar="ROCKETMQ_SECRET_KEY_FILE", help="A file whose first line is the secret key."),
     ] = None,
     certificate: Annotated[Path | None, typer.Option(exists=True, help="For TLS: a PEM file with the chain.")] = None,
     key: Annotated[Path | None, typer.Option(exists=True, help="For TLS: a PEM file with the key.")] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(exists=True, help="With TLS: let only clients in with a certificate of this authority."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Tell what it does.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when it is ready.")] = False,
 ) -> None:
@@ -64,8 +73,8 @@ def broker(
             cluster_name=cluster_name,
             auto_create_topics=auto_create,
             flush=flush,
-            credentials=_credentials(access_key, secret_key),
-            tls=_tls(certificate, key),
+            credentials=_credentials(access_key, secret_key, secret_key_file),
+            tls=_tls(certificate, key, client_ca),
         )
         stopped = _stop_signals()
         with embedded:
@@ -128,22 +137,28 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _credentials(access_key: str | None, secret_key: str | None) -> tuple[Credentials, ...]:
-    if (access_key is None) != (secret_key is None):
-        raise ConfigurationError("--access-key and --secret-key belong together: one of them is missing")
-    return () if access_key is None or secret_key is None else (Credentials(access_key, secret_key),)
+def _credentials(access_key: str | None, secret_key: str | None, file: Path | None) -> tuple[Credentials, ...]:
+    credentials = credentials_of(access_key, secret_key, file)
+    return () if credentials is None else (credentials,)
 
 
-def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext | None:
     if certificate is None:
-        if key is not None:
-            raise ConfigurationError("--key needs --certificate")
+        for name, given in (("--key", key), ("--client-ca", client_ca)):
+            if given is not None:
+                raise ConfigurationError(f"{name} needs --certificate")
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"--certificate {certificate}: {error}") from None
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"--client-ca {client_ca}: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

@@ -34,6 +34,13 @@ def run(
         LogLevel | None,
         typer.Option(case_sensitive=False, help="Without it: info, unless the program sets up logging itself."),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="Serve Prometheus metrics of all processes there; 0: any free port."),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option(help="The network interface of --metrics-port; 127.0.0.1: this machine alone.")
+    ] = "0.0.0.0",
 ) -> None:
     """Run a PushConsumer until SIGINT or SIGTERM, as one member of its group per process.
 
@@ -42,15 +49,17 @@ def run(
     """
     # Here, because the other commands have no use for a consumer and need not wait until it is loaded.
     from rocketstream.cli import _supervisor, _worker
+    from rocketstream.cli._run_metrics import Endpoint
 
+    endpoint = None if metrics_port is None else Endpoint(metrics_port, metrics_address)
     level = None if log_level is None else log_level.value
     with clear_failures():
         if processes > 1:
             if os.name != "posix":
                 raise ConfigurationError("--processes needs signals and is not for Windows: start the command N times")
-            code = _supervisor.supervise(target, processes, shutdown_timeout, level, tell)
+            code = _supervisor.supervise(target, processes, shutdown_timeout, level, tell, endpoint)
         else:
-            code = _worker.run_here(target, shutdown_timeout, level)
+            code = _worker.run_here(target, shutdown_timeout, level, endpoint, tell)
     sys.stdout.flush()
     if code:
         raise typer.Exit(code)
