@@ -37,6 +37,16 @@ class ForkedClientError(ClientStateError):
         self.used_in = used_in
 
 
+class NotPicklableError(ClientStateError, TypeError):
+    """A client was to be pickled or copied: as an argument of another process, or in a function sent to one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} cannot be pickled or copied: its threads and connections belong to this process. Create a client"
+            " in the process that uses it, and send that one only what it takes to make one."
+        )
+
+
 # --- bytes that are not what they should be ---------------------------------------------------------------------
 
 
@@ -73,6 +83,10 @@ class ConnectError(RemotingError):
     """No connection could be made; nothing was sent."""
 
 
+class TlsError(ConnectError):
+    """The two sides did not agree on TLS: one of them speaks it and the other does not, or trusts the other not."""
+
+
 class SendRequestError(RemotingError):
     """The request could not be sent, or its connection broke before the answer came."""
 
@@ -106,6 +120,43 @@ class BrokerError(RocketStreamError):
         self.address = address
         self.code = code
         self.remark = remark
+
+
+class AccessDeniedError(BrokerError):
+    """A broker's access control said no: to whom (`access_key`), for what (`resource`), and what would help.
+
+    Trying again does not help, so nothing in rocketstream does; somebody has to change a permission or a key.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        code: int,
+        remark: str | None,
+        *,
+        request: str = "",
+        access_key: str | None = None,
+        resource: str | None = None,
+        advice: str = "",
+    ) -> None:
+        super().__init__(address, code, remark, request=request)
+        who = f"access key {access_key!r}" if access_key else "a client without credentials"
+        what = f" {request}" if request else ""
+        told = (remark or "no remark").rstrip(".")
+        self.args = (f"{address} refused{what} to {who}: {told}{f' ({advice})' if advice else ''}",)
+        self.access_key = access_key
+        self.resource = resource
+
+
+class AuthenticationFailedError(AccessDeniedError):
+    """A broker does not know who asks: no credentials, an unknown access key, or a secret key that is not its own."""
+
+
+def denial_behind(error: BaseException | None) -> AccessDeniedError | None:
+    """The refusal of a broker's access control that an error was raised for, if it was."""
+    while error is not None and not isinstance(error, AccessDeniedError):
+        error = error.__cause__
+    return error
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------
@@ -185,6 +236,14 @@ class ReplyTimeoutError(RocketStreamError, TimeoutError):
 
 class OffsetStoreError(RocketStreamError):
     """An offset store could not be read or written: then it is not known where a group stands, which is not -1."""
+
+
+class QueueNotAssignedError(ClientStateError):
+    """A queue that this consumer does not have, or has lost to another member of its group."""
+
+
+class OffsetOutOfRangeError(RocketStreamError, ValueError):
+    """An offset that the broker of a queue does not have."""
 
 
 class OffsetUnknownError(RocketStreamError):

@@ -7,6 +7,7 @@ the broker had carried it out by then is not known.
 
 from rocketstream.aio.admin import AdminClient
 from rocketstream.aio.consumer import PushConsumer
+from rocketstream.aio.lite_pull import LitePullConsumer
 from rocketstream.aio.producer import Producer, TransactionProducer
 
-__all__ = ["AdminClient", "Producer", "PushConsumer", "TransactionProducer"]
+__all__ = ["AdminClient", "LitePullConsumer", "Producer", "PushConsumer", "TransactionProducer"]

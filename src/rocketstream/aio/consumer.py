@@ -7,17 +7,16 @@ is cancelled is taken back before the cancellation goes on; a shutdown goes on w
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketstream.cluster.client import ClientState
-from rocketstream.cluster.names import check_topic
-from rocketstream.consumer.core import ConsumerCore
+from rocketstream.aio.life import Life
+from rocketstream.cluster.names import check_topic, check_wrapped_topic
 from rocketstream.consumer.expressions import Sql, Tag, subscription_to
 from rocketstream.consumer.push_consumer import ConsumerFace
 from rocketstream.consumer.status import ConsumerStatus
@@ -35,31 +34,24 @@ class PushConsumer(ConsumerFace):
     consumer, a plain one in a pool of threads.
     """
 
-    _ending: concurrent.futures.Future[None] | None = None
-
     async def start(self) -> None:
         """Return once it is registered, routed and has its queues, or raise saying what is missing.
 
         Cancelled, it gives everything back first, and could be started again.
         """
         self._make_ready(asyncio.get_running_loop())
-        start = _Start(self._core)
-        begun = self._core.io.submit(start.run(), self._core.what)
-        try:
-            await asyncio.shield(asyncio.wrap_future(begun))
-        except asyncio.CancelledError:
-            await asyncio.shield(self._await(start.take_back()))
-            raise
+        await self._life.start()
 
     async def shutdown(self, timeout: float | None = None) -> None:
         """Stop pulling, let running listeners end (up to `timeout` seconds), store offsets, leave the group.
 
         Cancelling the wait does not stop it: it ends on the I/O thread.
         """
-        if self._ending is None and self._core.state is ClientState.RUNNING:
-            self._ending = self._core.io.submit(self._core.shutdown(timeout), self._core.what)
-        if self._ending is not None:
-            await asyncio.shield(asyncio.wrap_future(self._ending))
+        await self._life.end(lambda: self._core.shutdown(timeout))
+
+    @cached_property
+    def _life(self) -> Life:
+        return Life(self._core)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -68,10 +60,12 @@ class PushConsumer(ConsumerFace):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.shutdown()
+        if error is None or not self._core.io.is_elsewhere:  # what ends a forked child is not hidden
+            await self.shutdown()
 
     async def run(self) -> None:
         """Start, stay until cancelled or SIGINT or SIGTERM, then shut down."""
+        self._core.check_process()
         stop = asyncio.Event()
         starting = asyncio.ensure_future(self.start())
 
@@ -95,7 +89,10 @@ class PushConsumer(ConsumerFace):
 
     async def subscribe(self, topic: str, expression: str | Tag | Sql = "*") -> None:
         """Subscribe to a topic, before or after the start; a second time replaces the expression."""
+        self._core.check_process()
         check_topic(topic)
+        if self._settings.namespace:
+            check_wrapped_topic(self._settings.namespace, topic)
         subscription_to(topic, expression, 0)
         await self._await(self._core.subscribing.subscribe(topic, expression))
 
@@ -123,27 +120,6 @@ class PushConsumer(ConsumerFace):
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         # Begun at once, so that asking for `assignment` without awaiting it leaves no coroutine behind.
         return asyncio.wrap_future(self._core.io.submit(coroutine, self._core.what))
-
-
-class _Start:
-    """A start on the I/O thread that can be taken back, however far it has come."""
-
-    def __init__(self, core: ConsumerCore) -> None:
-        self._core = core
-        self._task: asyncio.Task[Any] | None = None
-
-    async def run(self) -> None:
-        self._task = asyncio.current_task()
-        await self._core.start()
-
-    async def take_back(self) -> None:
-        task = self._task
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is None:  # it was through before it could be cancelled
-            await self._core.shutdown(0.0)
 
 
 @contextlib.contextmanager

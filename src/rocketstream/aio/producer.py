@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+import concurrent.futures
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
-from rocketstream.cluster.client import ClientState
+from rocketstream.aio.life import Life
+from rocketstream.cluster.client import BoundToProcess, ClientState
 from rocketstream.message import Message, MessageQueue, ReceivedMessage
 from rocketstream.producer import producer as plain
 from rocketstream.producer import request_reply, timer, transaction
 from rocketstream.producer.core import Selector
-from rocketstream.producer.receipt import SendReceipt
+from rocketstream.producer.receipt import SendReceipt, TransactionState
 from rocketstream.producer.transaction import Check, Execute
 from rocketstream.producer.validation import check_timeout
 
 T = TypeVar("T")
+AsyncExecute: TypeAlias = Callable[[Message, Any], Awaitable[TransactionState]]
+AsyncCheck: TypeAlias = Callable[[ReceivedMessage], Awaitable[TransactionState]]
 
 
-class _Face:
+class _Face(BoundToProcess):
     """What both producers have: a life, and every way to send that is not a transaction's own."""
 
     def __init__(self, behind: plain.Producer) -> None:
         self._plain = behind
+        self._life = Life(behind.core)
 
     def __repr__(self) -> str:
         return f"<aio {self._plain!r}>"
@@ -38,14 +44,25 @@ class _Face:
         """How brokers know this client."""
         return self._plain.client_id
 
+    @property
+    def metrics(self) -> Mapping[str, Mapping[str, int]]:
+        """What was sent so far, per topic (`docs/howto-metrics.md`)."""
+        return self._plain.metrics
+
     async def start(self) -> None:
-        """Connect, or raise saying what is missing."""
-        await self._await(self._plain.core.start())
+        """Connect, or raise saying what is missing.
+
+        Cancelled, it gives everything back first, and could be started again.
+        """
+        await self._life.start()
 
     async def shutdown(self, timeout: float = 30.0) -> None:
-        """End; harmless when repeated. Sends that are still awaited fail."""
+        """End; harmless when repeated. Sends that are still awaited fail.
+
+        Cancelling the wait does not stop it: it ends on the I/O thread.
+        """
         check_timeout(timeout)
-        await self._await(self._plain.core.shutdown(timeout))
+        await self._life.end(lambda: self._plain.core.shutdown(timeout))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -54,7 +71,8 @@ class _Face:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.shutdown()
+        if error is None or not self._plain.core.io.is_elsewhere:  # what ends a forked child is not hidden
+            await self.shutdown()
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that can be written to."""
@@ -157,8 +175,9 @@ class Producer(_Face):
 class TransactionProducer(_Face):
     """Sends messages that are delivered only if something local went well: `await producer.send(message, arg)`.
 
-    `execute` and `check` are plain functions, as of the plain `TransactionProducer`: they may block, so they run on
-    threads, `execute` on one of the loop's (`asyncio.to_thread`), with the caller's context variables.
+    An `async def` `execute` is awaited where `send` is; an `async def` `check` runs on the loop that started the
+    producer. Plain functions may block: they run on threads, `execute` on one of the loop's (`asyncio.to_thread`), with
+    the caller's context variables.
     """
 
     def __init__(
@@ -166,18 +185,58 @@ class TransactionProducer(_Face):
         group: str,
         name_servers: str | Sequence[str] | None = None,
         *,
-        execute: Execute,
-        check: Check,
+        execute: Execute | AsyncExecute,
+        check: Check | AsyncCheck,
         check_threads: int = 1,
         **settings: Any,
     ) -> None:
+        self._execute = execute if inspect.iscoroutinefunction(execute) else None
+        self._check = check if inspect.iscoroutinefunction(check) else None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._transactions = transaction.TransactionProducer(
-            group, name_servers, execute=execute, check=check, check_threads=check_threads, **settings
+            group,
+            name_servers,
+            execute=_never_called if self._execute is not None else cast(Execute, execute),
+            check=self._check_on_the_loop if self._check is not None else cast(Check, check),
+            check_threads=check_threads,
+            **settings,
         )
         super().__init__(self._transactions)
 
+    async def start(self) -> None:
+        """Connect, or raise saying what is missing.
+
+        Cancelled, it gives everything back first, and could be started again.
+        """
+        self._loop = asyncio.get_running_loop()
+        await super().start()
+
+    def _check_on_the_loop(self, message: ReceivedMessage) -> TransactionState:
+        """Runs on a check thread, which waits for the loop as for any slow `check`."""
+        assert self._loop is not None
+        assert self._check is not None
+        asking = self._check(message)
+        try:
+            answer = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError:  # the loop is closed: the broker asks again, another member or our next life
+            asking.close()
+            raise
+        while not answer.done() and self._is_answered():
+            concurrent.futures.wait([answer], 1.0)
+        answer.cancel()
+        return cast(TransactionState, answer.result())
+
+    def _is_answered(self) -> bool:
+        """Whether somebody may answer yet: a loop that is stopped and not closed would keep the thread for ever."""
+        return self.state is ClientState.RUNNING or (self._loop is not None and self._loop.is_running())
+
     async def shutdown(self, timeout: float = 30.0) -> None:
-        """Wait for the checks that run, at most `timeout` seconds, and end; harmless when repeated."""
+        """Wait for the checks that run, at most `timeout` seconds, and end; harmless when repeated.
+
+        Cancelling the wait does not stop it: its thread goes on.
+        """
+        check_timeout(timeout)
+        self._transactions.core.check_process()
         await asyncio.to_thread(self._transactions.shutdown, timeout)
 
     async def send(
@@ -192,14 +251,35 @@ class TransactionProducer(_Face):
     ) -> SendReceipt:
         """Send a message in a transaction; the receipt's `transaction_state` says what the local part came to.
 
-        Cancelling the wait does not end the transaction: its thread goes on and tells the broker how it went.
+        Cancelling it cancels an `async def` `execute`, and the broker asks `check` how it went. One that runs on a
+        thread goes on, and the broker is told how it went.
         """
-        return await asyncio.to_thread(
-            self._transactions.send,
-            message,
-            arg,
-            queue=queue,
-            sharding_key=sharding_key,
-            selector=selector,
-            timeout=timeout,
-        )
+        choice: dict[str, Any] = {"queue": queue, "sharding_key": sharding_key, "selector": selector}
+        if self._execute is None:
+            self._transactions.core.check_process()
+            return await asyncio.to_thread(self._transactions.send, message, arg, **choice, timeout=timeout)
+        core = self._transactions.core
+        out = self._transactions.ready_half(message, queue, sharding_key, selector, timeout)
+        half = await self._await(core.send(out, timeout=timeout, **choice, arg=arg))
+        outcome: tuple[TransactionState, str | None] = (TransactionState.UNKNOWN, "execute was cancelled")
+        try:
+            outcome = await self._local_part(message, arg, half)
+        finally:
+            # Begun at once, whoever waits for it: a message whose sender was cancelled is not left to time-outs.
+            told = core.io.submit(core.end(half, *outcome, message), core.what, lasting=True)
+        await asyncio.shield(asyncio.wrap_future(told))
+        return transaction.concluded(half, outcome[0])
+
+    async def _local_part(self, message: Message, arg: Any, half: SendReceipt) -> tuple[TransactionState, str | None]:
+        if not transaction.stored_well(half):
+            return TransactionState.ROLLBACK, None
+        assert self._execute is not None
+        try:
+            state = await self._execute(transaction.shown_to_execute(message, half), arg)
+        except Exception as error:
+            return transaction.raised("execute", error, half.message_id)
+        return transaction.verdict("execute", state, half.message_id)
+
+
+def _never_called(message: Message, arg: Any) -> TransactionState:
+    raise AssertionError("an `async def` execute is awaited by the face")

@@ -13,15 +13,17 @@ if TYPE_CHECKING:
     from rocketstream.broker.faults import Fault as Fault
     from rocketstream.broker.faults import Faults as Faults
     from rocketstream.broker.settings import BrokerSettings as BrokerSettings
+    from rocketstream.broker.users import User as User
 
 _HOME = {
     "BrokerSettings": "rocketstream.broker.settings",
     "EmbeddedBroker": "rocketstream.broker.embedded",
     "Fault": "rocketstream.broker.faults",
     "Faults": "rocketstream.broker.faults",
+    "User": "rocketstream.broker.users",
 }
 
-__all__ = ["BrokerSettings", "EmbeddedBroker", "Fault", "Faults"]
+__all__ = ["BrokerSettings", "EmbeddedBroker", "Fault", "Faults", "User"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,6 @@ from rocketstream.wire.headers.send import SendMessageRequestHeader, SendMessage
 
 SendHeader: TypeAlias = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
-#: What every answer to a send carries (RocketMQ: regionId, traceOn; of use only to Alibaba's cloud).
-REGION_FIELDS: Final = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-
 _WRITE: Final = int(Permission.WRITE)
 _UNIT: Final = 1
 _UNIT_SUBSCRIPTION: Final = 2

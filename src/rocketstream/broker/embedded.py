@@ -22,8 +22,9 @@ from typing import Any, Self, TypeVar
 from rocketstream.broker.faults import Faults
 from rocketstream.broker.node import BrokerNode
 from rocketstream.broker.settings import BrokerSettings
+from rocketstream.broker.users import User
 from rocketstream.clock import Clock, ManualClock, SystemClock
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError, ForkedClientError
 
 _T = TypeVar("_T")
 _NAMES = frozenset(one.name for one in dataclasses.fields(BrokerSettings)) - {"more"}
@@ -56,6 +57,7 @@ class EmbeddedBroker:
         """Faults on order: answers with a code, requests that are held, dropped, cut."""
         self._node: BrokerNode | None = None
         self._thread: LoopThread | None = None
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         place = "in memory" if self.settings.data is None else f"data={str(self.settings.data)!r}"
@@ -101,7 +103,8 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if error is None or os.getpid() == self._pid:  # what ends a forked child is not hidden
+            self.stop()
 
     def start(self) -> None:
         """Start it in a thread of its own; it answers when this returns."""
@@ -123,6 +126,7 @@ class EmbeddedBroker:
         self._end(BrokerNode.kill)
 
     def _end(self, how: Callable[[BrokerNode], Coroutine[Any, Any, None]]) -> None:
+        self._check_process()
         node, thread = self._node, self._thread
         if node is None:
             return
@@ -139,6 +143,7 @@ class EmbeddedBroker:
 
     def advance(self, seconds: float) -> None:
         """Let time pass for a broker with a `ManualClock`: what falls due meanwhile happens before it returns."""
+        self._check_process()
         clock = self._manual_clock()
         if self._thread is None:
             raise ClientStateError("this embedded broker runs on a loop of yours: await broker.clock.advance(seconds)")
@@ -146,6 +151,7 @@ class EmbeddedBroker:
 
     def run(self, work: Callable[[BrokerNode], _T]) -> _T:
         """Call a function with the node on its loop: to look at, or change, what only that thread may touch."""
+        self._check_process()
         node = self.node
         if self._thread is None:
             return work(node)
@@ -154,6 +160,10 @@ class EmbeddedBroker:
             return work(node)
 
         return self._thread.run(call)
+
+    def set_users(self, *users: User) -> None:
+        """Change who may do what while it runs, as an operator would with `mqadmin updateAcl`."""
+        self.run(lambda node: node.set_users(users))
 
     def _manual_clock(self) -> ManualClock:
         if not isinstance(self.clock, ManualClock):
@@ -170,16 +180,24 @@ class EmbeddedBroker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.aclose()
+        if error is None or os.getpid() == self._pid:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """Stop a broker that runs on the caller's loop."""
+        self._check_process()
         node, self._node = self._node, None
         if node is not None:
             await node.stop()
             self.faults.attach(None)
 
+    def _check_process(self) -> None:
+        # Its thread, its loop and its files stayed in the parent, whose broker goes on.
+        if os.getpid() != self._pid:
+            raise ForkedClientError("the embedded broker", self._pid, os.getpid())
+
     def _check_not_running(self) -> None:
+        self._check_process()
         if self._node is not None:
             raise ClientStateError(f"{self!r} is already running")
 

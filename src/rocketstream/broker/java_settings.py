@@ -55,6 +55,8 @@ _SETTINGS: Mapping[str, _Setting] = {
     "brokerClusterName": _Setting("cluster_name", str, _text),
     "brokerIP1": _Setting("host", str, _text),
     "listenPort": _Setting("broker_port", int, _text),
+    "regionId": _Setting("region", str, _text),
+    "traceOn": _Setting("trace_on", _boolean, _text),
     "brokerPermission": _Setting("permission", int, _text),
     "autoCreateTopicEnable": _Setting("auto_create_topics", _boolean, _text),
     "autoCreateSubscriptionGroup": _Setting("auto_create_groups", _boolean, _text),
@@ -71,6 +73,8 @@ _SETTINGS: Mapping[str, _Setting] = {
     "enablePropertyFilter": _Setting("sql_filter", _boolean, _text),
     "useServerSideResetOffset": _Setting("server_side_reset", _boolean, _text),
     "notifyConsumerIdsChangedEnable": _Setting("notify_members", _boolean, _text),
+    "enableRetryTopicV2": _Setting("pop_retry_topic_v2", _boolean, _text),
+    "retrieveMessageFromPopRetryTopicV1": _Setting("read_pop_retry_topic_v1", _boolean, _text),
     "fileReservedTime": _Setting("retention_time", *_HOURS),
     "mappedFileSizeCommitLog": _Setting("segment_size", int, _text),
     "flushConsumerOffsetInterval": _Setting("persist_interval", *_MILLISECONDS),
@@ -82,8 +86,8 @@ _FIXED: Mapping[str, str] = {
     "accessMessageInMemoryMaxRatio": "40",
     "rejectTransactionMessage": "false",
     "timerWheelEnable": "true",
+    "messageIndexEnable": "true",
     "traceTopicEnable": "false",
-    "enableRetryTopicV2": "false",
     "slaveReadEnable": "false",
 }
 

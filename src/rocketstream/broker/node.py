@@ -9,6 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rocketstream.broker.access import Access
@@ -23,7 +24,9 @@ from rocketstream.broker.settings import BrokerSettings
 from rocketstream.broker.state import StateFiles
 from rocketstream.broker.store import open_store
 from rocketstream.broker.topics import Topics
+from rocketstream.broker.users import User
 from rocketstream.clock import Clock
+from rocketstream.errors import ClientStateError
 
 log = logging.getLogger("rocketstream.broker")
 
@@ -41,8 +44,10 @@ class NameServerNode:
         self.service = NameServer(settings=settings, clock=clock, state=state)
         dispatcher = Dispatcher()
         dispatcher.gates.append(faults.gate(dispatcher))
-        if settings.credentials:
-            dispatcher.gates.append(Access(settings.credentials).name_server_gate)
+        self.access: Access | None = None
+        if settings.access_is_controlled:
+            self.access = Access(settings.credentials, settings.users, settings.cluster_name)
+            dispatcher.gates.append(self.access.name_server_gate)
         dispatcher.add(self.service.handlers())
         dispatcher.when_closed.append(self.service.on_closed)
         self.address = f"{_told_host(sock)}:{sock.getsockname()[1]}"
@@ -93,8 +98,10 @@ class BrokerNode:
         self.state = StateFiles(_state_directory(settings))
         self.dispatcher = Dispatcher()
         self.dispatcher.gates.append(faults.gate(self.dispatcher))
-        if settings.credentials:
-            self.dispatcher.gates.append(Access(settings.credentials).broker_gate)
+        self.access: Access | None = None
+        if settings.access_is_controlled:
+            self.access = Access(settings.credentials, settings.users, settings.cluster_name)
+            self.dispatcher.gates.append(self.access.broker_gate)
         self.name_server: NameServerNode | None = None
         if names is not None:
             self.name_server = NameServerNode(settings, clock, faults, self.state, names)
@@ -124,6 +131,16 @@ class BrokerNode:
 
     def __repr__(self) -> str:
         return f"<BrokerNode {self.settings.broker_name} {self.address}>"
+
+    def set_users(self, users: Sequence[User]) -> None:
+        """Let these users in from now on; only where access is controlled from the start."""
+        if self.access is None:
+            raise ClientStateError("this embedded broker was started without credentials and users: it lets anybody in")
+        changed = replace(self.settings, users=tuple(users))  # for its checks
+        self.settings.users = changed.users
+        self.access.set_users(users)
+        if self.name_server is not None and self.name_server.access is not None:
+            self.name_server.access.set_users(users)
 
     @property
     def name_server_address(self) -> str:

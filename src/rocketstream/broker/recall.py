@@ -24,7 +24,6 @@ from rocketstream.wire.codes import Permission, RequestCode, ResponseCode
 from rocketstream.wire.command import Command, response
 from rocketstream.wire.headers.send import RecallMessageRequestHeader
 
-_REGION = {"MSG_REGION": "DefaultRegion"}
 _TAG = "_RECALL_TAG_"
 
 
@@ -47,12 +46,16 @@ class Recall:
         """The one request."""
         return {RequestCode.RECALL_MESSAGE: self._recall}
 
+    @property
+    def _region(self) -> dict[str, str]:
+        return {PropertyName.REGION: self._settings.region}
+
     def _recall(self, connection: ClientConnection, command: Command) -> Command | Awaitable[Command]:
         header = RecallMessageRequestHeader.from_fields(command.fields)
         try:
             due, message_id = self._checked(header)
         except Refusal as refusal:
-            return response(command, refusal.code, refusal.remark, _REGION)
+            return response(command, refusal.code, refusal.remark, self._region)
         now = self._clock.wall_ms()
         properties = {
             PropertyName.TAGS: _TAG,
@@ -73,9 +76,9 @@ class Recall:
         try:
             stored = self._intake.put(message)
         except Refusal:
-            return response(command, ResponseCode.SYSTEM_ERROR, "recall failed, execute error", _REGION)
+            return response(command, ResponseCode.SYSTEM_ERROR, "recall failed, execute error", self._region)
         return self._intake.answer(
-            stored, response(command, ResponseCode.SUCCESS, None, {**_REGION, "msgId": message_id})
+            stored, response(command, ResponseCode.SUCCESS, None, {**self._region, "msgId": message_id})
         )
 
     def _checked(self, header: RecallMessageRequestHeader) -> tuple[int, str]:

@@ -160,7 +160,8 @@ class RemoteNameServer:
         async with self._turn:
             try:
                 connection = await self._connected()
-                for credentials in self._settings.credentials[:1]:
+                credentials = self._settings.own_credentials
+                if credentials is not None:
                     AclSigner(credentials).before_request(self._address, command)
                 return await connection.invoke(command, _TIMEOUT)
             except (OSError, TimeoutError) as error:
@@ -170,8 +171,8 @@ class RemoteNameServer:
     async def _connected(self) -> ClientConnection:
         if self._connection is None or self._connection.closed:
             host, _, port = self._address.rpartition(":")
-            context = None
-            if self._settings.tls is not None:
+            context = self._settings.name_server_tls
+            if context is None and self._settings.tls is not None:
                 # As RocketMQ's brokers do unless told otherwise: encrypted, whoever it is.
                 context = ssl.create_default_context()
                 context.check_hostname = False

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from rocketstream.broker.admission import REGION_FIELDS, Admission, SendHeader, queue_of, send_header
+from rocketstream.broker.admission import Admission, SendHeader, queue_of, send_header
 from rocketstream.broker.connection import ClientConnection
 from rocketstream.broker.dispatch import Handler
 from rocketstream.broker.intake import Intake
@@ -42,6 +42,7 @@ class Replies:
         intake: Intake,
         address: str,
     ) -> None:
+        self._settings = settings
         self._clock = clock
         self._members = members
         self._intake = intake
@@ -67,15 +68,15 @@ class Replies:
             config = self._admission.topic_of(header, connection)
             queue_id = queue_of(header, config)
         except Refusal as refusal:
-            return response(command, refusal.code, refusal.remark, REGION_FIELDS)
+            return response(command, refusal.code, refusal.remark, self._settings.region_fields)
         return self._push_and_store(connection, command, header, queue_id)
 
     async def _push_and_store(
         self, connection: ClientConnection, command: Command, header: SendHeader, queue_id: int
     ) -> Command:
-        properties = decode_properties(header.properties or "") | REGION_FIELDS
+        properties = decode_properties(header.properties or "") | self._settings.region_fields
         failure = await self._push(connection, command, header, properties)
-        fields = {**REGION_FIELDS, "msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
+        fields = {**self._settings.region_fields, "msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
         message = NewMessage(
             topic=header.topic,
             queue_id=queue_id,

@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from rocketstream.broker.admission import REGION_FIELDS, Admission, SendHeader, queue_of, send_header
+from rocketstream.broker.admission import Admission, SendHeader, queue_of, send_header
 from rocketstream.broker.batches import store_batch
 from rocketstream.broker.connection import ClientConnection
 from rocketstream.broker.dispatch import Handler
@@ -66,8 +66,6 @@ class Sending:
         self._intake = intake
         self._admission = Admission(settings=settings, topics=topics)
         self._unique_ids = _unique_ids(settings.host)
-        self._own = {**REGION_FIELDS, PropertyName.CLUSTER: settings.cluster_name}
-        self._own_text = encoded(self._own)
 
     def start(self) -> None:
         """Nothing runs by itself."""
@@ -93,7 +91,7 @@ class Sending:
                 return self._send_batch(connection, command, header, config)
             return self._send_one(connection, command, header, config)
         except Refusal as refusal:
-            return response(command, refusal.code, refusal.remark, REGION_FIELDS)
+            return response(command, refusal.code, refusal.remark, self._settings.region_fields)
 
     # --- one message ---------------------------------------------------------------------------------------------
 
@@ -127,7 +125,7 @@ class Sending:
             "queueId": str(queue_id),
             "queueOffset": str(stored.queue_offset),
             "transactionId": unique_id,
-            **REGION_FIELDS,
+            **self._settings.region_fields,
         }
         if stored.topic == TIMER_TOPIC and topic != TIMER_TOPIC and not topic.startswith(RETRY_PREFIX):
             fields["recallHandle"] = self._recall_handle(message, topic, unique_id)
@@ -136,16 +134,17 @@ class Sending:
     def _with_own(self, text: str) -> tuple[str, str]:
         """The properties with the broker's own among them, and the message's unique id."""
         unique_id = property_of(text, PropertyName.UNIQUE_KEY)
+        own = {**self._settings.region_fields, PropertyName.CLUSTER: self._settings.cluster_name}
         if unique_id and not any(name in text for name in _OWN):
             # Some clients leave out the separator at the end.
-            return (text if text[-1] == "\x02" else f"{text}\x02") + self._own_text, unique_id
+            return (text if text[-1] == "\x02" else f"{text}\x02") + encoded(own), unique_id
         properties = decode_properties(text)
         unique_id = properties.get(PropertyName.UNIQUE_KEY)
         if not unique_id:
             unique_id = self._unique_ids.next(self._clock.wall_ms())
             properties[PropertyName.UNIQUE_KEY] = unique_id
         properties.pop(PropertyName.POP_CHECK_POINT, None)
-        properties |= self._own
+        properties |= own
         return encoded(properties), unique_id
 
     def _retry_or_bury(self, header: SendHeader, message: NewMessage, config: TopicConfig) -> TopicConfig:
@@ -192,7 +191,7 @@ class Sending:
             "msgId": ",".join([one.message_id for one in stored]),
             "queueId": str(queue_id),
             "queueOffset": str(stored[0].queue_offset),
-            **REGION_FIELDS,
+            **self._settings.region_fields,
         }
         unique_id = properties.get(PropertyName.UNIQUE_KEY)
         if unique_id:

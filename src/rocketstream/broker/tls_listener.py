@@ -69,4 +69,5 @@ class TlsListener:
                 self._new_connection, accepted, ssl=self._context, ssl_handshake_timeout=_HANDSHAKE_TIMEOUT
             )
         except (OSError, TimeoutError) as error:
-            log.warning("%s did not begin with TLS: %s", address, error or type(error).__name__)
+            # Someone who speaks no TLS, does not trust us, or has not the certificate that we ask for.
+            log.warning("the TLS handshake with %s failed: %s", address, str(error) or type(error).__name__)

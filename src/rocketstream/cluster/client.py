@@ -8,14 +8,18 @@ start that fails gives everything back and leaves CREATE_JUST, so that it can be
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from enum import Enum
+from typing import NoReturn
 
 from rocketstream.clock import Clock
 from rocketstream.cluster.client_id import DEFAULT_INSTANCE_NAME, client_id, unique_instance_name
 from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.client_instances import ClientInstances, instances_of
 from rocketstream.cluster.settings import ClientSettings
-from rocketstream.errors import ClientStateError, ConfigurationError
+from rocketstream.errors import ClientStateError, ConfigurationError, NotPicklableError
+from rocketstream.metrics.registry import registry
+from rocketstream.metrics.values import Sample
 from rocketstream.remoting.io_thread import IoThread
 
 log = logging.getLogger("rocketstream.cluster")
@@ -30,7 +34,14 @@ class ClientState(Enum):
     SHUTDOWN_ALREADY = "SHUTDOWN_ALREADY"
 
 
-class ClientCore:
+class BoundToProcess:
+    """What users' clients have in common: each belongs to the process that made it, and cannot be sent to another."""
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise NotPicklableError(repr(self))
+
+
+class ClientCore(BoundToProcess):
     """The life cycle. Subclasses say what starting and stopping mean; all methods belong to the I/O thread."""
 
     def __init__(
@@ -83,8 +94,13 @@ class ClientCore:
         """Whether it has started and not ended."""
         return self.state is ClientState.RUNNING
 
+    def check_process(self) -> None:
+        """Raise `ForkedClientError` in a forked child of the process that made it."""
+        self.io.check_process(self.what)
+
     def check_running(self) -> None:
-        """Raise unless it is RUNNING."""
+        """Raise unless it is RUNNING, and here."""
+        self.check_process()
         if self.state is not ClientState.RUNNING:
             raise self._not_running()
 
@@ -108,6 +124,7 @@ class ClientCore:
                 self.state = ClientState.CREATE_JUST
             raise
         self.state = ClientState.RUNNING
+        registry.add(self)
         log.info("%s has started with client id %s", self.what, self.client_id)
 
     def attach(self, instance: ClientInstance) -> None:
@@ -124,9 +141,14 @@ class ClientCore:
         try:
             await self.on_shutdown(timeout)
         finally:
+            registry.remove(self)
             instance, self._instance = self.instance, None
             await self._instances.release(instance)
             log.info("%s has been shut down", self.what)
+
+    def collect_metrics(self) -> Iterable[Sample]:
+        """What it has measured so far, and what it has now; overridden by those that measure."""
+        return ()
 
     async def on_start(self) -> None:
         """Register at the instance and start it; overridden by what needs more than a running instance."""

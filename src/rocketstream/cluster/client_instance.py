@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -17,12 +17,18 @@ from rocketstream.cluster.address_server import AddressServer
 from rocketstream.cluster.brokers import BrokerAddress, BrokerTable
 from rocketstream.cluster.members import ConsumerMember, GroupMember, Service, ServiceOrder
 from rocketstream.cluster.name_servers import NameServers
+from rocketstream.cluster.namespace_v2 import NamespaceHook
 from rocketstream.cluster.routes import RouteTable
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.cluster.timers import Timers
-from rocketstream.errors import ClientStateError, NameServerError, RocketStreamError
+from rocketstream.cluster.vip import VIP_CODES, explained, vip_address
+from rocketstream.errors import AccessDeniedError, ClientStateError, ConnectError, NameServerError, RocketStreamError
+from rocketstream.metrics import catalogue
+from rocketstream.metrics.registry import registry
+from rocketstream.metrics.values import Sample
 from rocketstream.remoting.acl import AclSigner
 from rocketstream.remoting.client import RemotingClient
+from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.replies import expect_success
 from rocketstream.wire.bodies.heartbeat import HeartbeatData, ProducerData
 from rocketstream.wire.codes import RequestCode
@@ -51,9 +57,7 @@ class ClientInstance:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.state = InstanceState.CREATED
-        # The signer comes last, so that it signs what other hooks have added.
-        hooks = [*settings.rpc_hooks, *([AclSigner(settings.credentials)] if settings.credentials else [])]
-        self.remoting = RemotingClient(settings.remoting, clock=self.clock, hooks=hooks)
+        self.remoting = RemotingClient(settings.remoting, clock=self.clock, hooks=_hooks_of(settings))
         self.brokers = BrokerTable()
         self.name_servers = NameServers(self.remoting, settings.name_servers or ())
         self.routes = RouteTable(self.name_servers, self.brokers, settings.api_timeout)
@@ -67,6 +71,9 @@ class ClientInstance:
         self._service_keys: set[str] = set()
         self._started: list[Service] = []
         self._starting: asyncio.Future[None] | None = None
+        self._heartbeats: dict[str, int] = {}
+        self.heartbeat_refusals: dict[str, AccessDeniedError] = {}
+        """The brokers whose access control did not take our last heartbeat, by address."""
 
     def __repr__(self) -> str:
         return (
@@ -113,6 +120,7 @@ class ClientInstance:
         await asyncio.shield(self._starting)
 
     async def _start(self) -> None:
+        registry.add(self)
         try:
             if self._address_server is not None:
                 self.name_servers.replace(await self._address_server.fetch())
@@ -146,6 +154,7 @@ class ClientInstance:
         await self.timers.stop()
         await self.routes.close()
         await self.remoting.close()
+        registry.remove(self)
 
     def _start_timers(self) -> None:
         every = self.timers.every
@@ -219,7 +228,27 @@ class ClientInstance:
     ) -> Command:
         """A request's successful response; an error code is a `BrokerError`, no answer a `RemotingError`."""
         limit = self.settings.api_timeout if timeout is None else timeout
-        return expect_success(address, code, await self.remoting.invoke(address, request(code, header, body), limit))
+        asked = self.address_for(code, address)
+        try:
+            answer = await self.remoting.invoke(asked, request(code, header, body), limit)
+        except ConnectError as error:
+            self.routes.suspect(address, self.clock.monotonic())
+            if asked == address:
+                raise
+            raise explained(error, address) from error
+        return expect_success(asked, code, answer)
+
+    def address_for(self, code: int, address: str) -> str:
+        """Where a request to the broker at an address goes: there, or to its VIP channel if that is wanted."""
+        return vip_address(address) if self.settings.vip_channel and code in VIP_CODES else address
+
+    def collect_metrics(self) -> Iterable[Sample]:
+        """What is measured of what its members share."""
+        yield from self.remoting.collect_metrics()
+        for result, count in self.routes.fetched.items():
+            yield Sample(catalogue.ROUTE_FETCHES, (result,), count)
+        for result, count in self._heartbeats.items():
+            yield Sample(catalogue.HEARTBEATS, (result,), count)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
@@ -244,10 +273,25 @@ class ClientInstance:
         try:
             answer = await self.ask(broker.address, RequestCode.HEART_BEAT, body=body)
         except RocketStreamError as error:
+            if isinstance(error, AccessDeniedError):
+                self.heartbeat_refusals[broker.address] = error
             log.warning("broker %s took no heartbeat: %s", broker.broker_name, error)
+            self._heartbeats["failed"] = self._heartbeats.get("failed", 0) + 1
             return False
+        self._heartbeats["ok"] = self._heartbeats.get("ok", 0) + 1
+        self.heartbeat_refusals.pop(broker.address, None)
         self.brokers.set_version(broker.broker_name, broker.address, answer.version)
         return True
+
+    def refusal(self, topics: Iterable[str]) -> AccessDeniedError | None:
+        """What the access control of a broker of these topics said to our last heartbeat, if it did not take it."""
+        for topic in topics:
+            route = self.routes.cached(topic)
+            for by_id in route.brokers.values() if route is not None else ():
+                for address in by_id.values():
+                    if address in self.heartbeat_refusals:
+                        return self.heartbeat_refusals[address]
+        return None
 
     # --- what the timers do -----------------------------------------------------------------------------------------
 
@@ -261,6 +305,8 @@ class ClientInstance:
     async def _clean_and_heartbeat(self) -> None:
         for address in self.routes.forget_offline_brokers():
             self.remoting.disconnect(address, "the broker is in no route any more")
+            if self.settings.vip_channel:
+                self.remoting.disconnect(vip_address(address), "the broker is in no route any more")
         await self.heartbeat()
 
     async def _fetch_name_servers(self) -> None:
@@ -284,3 +330,9 @@ class ClientInstance:
                 log.exception("consumer group %s could not %s; it tries again next time", consumer.group, what)
 
         await asyncio.gather(*map(one, self.consumers))
+
+
+def _hooks_of(settings: ClientSettings) -> list[RpcHook]:
+    """The namespace first, as in Java; then the user's hooks; the signer last, so that it signs what they add."""
+    namespace = [NamespaceHook(settings.namespace_v2)] if settings.namespace_v2 else []
+    return [*namespace, *settings.rpc_hooks, *([AclSigner(settings.credentials)] if settings.credentials else [])]

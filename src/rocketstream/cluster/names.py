@@ -56,12 +56,21 @@ def check_topic(topic: str) -> None:
         raise ConfigurationError(f"topic={topic!r} has {len(topic)} characters: at most {limit} are allowed")
 
 
-def check_namespace(namespace: str | None) -> None:
+def check_namespace(namespace: str | None, setting: str = "namespace") -> None:
     """Refuse a namespace that would make names illegal, or names that cannot be told apart."""
     if namespace is None:
         return
     if not isinstance(namespace, str) or not _LEGAL.fullmatch(namespace) or "%" in namespace:
-        raise ConfigurationError(f"namespace={namespace!r} must be a text of letters, digits and | _ -, or None")
+        raise ConfigurationError(f"{setting}={namespace!r} must be a text of letters, digits and | _ -, or None")
+
+
+def check_one_namespace(namespace: object, namespace_v2: object) -> None:
+    """Refuse two namespaces of different kinds: a name would be wrapped twice."""
+    if namespace is not None and namespace_v2 is not None:
+        raise ConfigurationError(
+            f"namespace={namespace!r} and namespace_v2={namespace_v2!r} cannot be used together: the first is written"
+            " into the names, the second travels beside them"
+        )
 
 
 def check_wrapped_topic(namespace: str, topic: str) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from rocketstream.cluster.brokers import MASTER_ID
 from rocketstream.errors import ProtocolError
 from rocketstream.message import MessageQueue
-from rocketstream.wire.bodies.route import TopicRouteData
+from rocketstream.wire.bodies.route import TopicQueueMappingInfo, TopicRouteData
 from rocketstream.wire.codes import Permission
+
+LOGICAL_BROKER_PREFIX: Final = "__syslo__"
+"""How the broker name of a static topic's queues begins: they keep it when they move from broker to broker."""
+NO_LEADER: Final = "__syslo__none__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,8 @@ class TopicRoute:
     """Broker address → addresses of its filter servers."""
     ordered: bool
     """Whether an operator fixed the queues of this topic (an order configuration), so that none may vanish."""
+    leaders: Mapping[MessageQueue, str] = field(default_factory=dict)
+    """Of a static topic (5.x): logical queue → the broker that has it now. Empty for every other topic."""
 
     def __str__(self) -> str:
         """For logs: how many queues, and where."""
@@ -50,10 +57,39 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
             reads += (MessageQueue(topic, name, queue_id) for queue_id in range(queues.read_queue_nums))
         if queues.perm & Permission.WRITE and MASTER_ID in brokers.get(name, {}):
             writes += (MessageQueue(topic, name, queue_id) for queue_id in range(queues.write_queue_nums))
+    leaders = logical_queues(topic, (data.topic_queue_mapping_by_broker or {}).values())
+    if leaders:
+        reads = writes = sorted(leaders)
     ordered = bool(data.order_topic_conf)
     if data.order_topic_conf:
         writes = _ordered_queues(topic, data.order_topic_conf)
-    return TopicRoute(topic, tuple(sorted(reads)), tuple(writes), brokers, dict(data.filter_server_table), ordered)
+    filter_servers = dict(data.filter_server_table)
+    return TopicRoute(topic, tuple(sorted(reads)), tuple(writes), brokers, filter_servers, ordered, leaders)
+
+
+def is_logical(broker_name: str) -> bool:
+    """Whether a broker name stands for no broker, but for the queues of static topics."""
+    return broker_name.startswith(LOGICAL_BROKER_PREFIX)
+
+
+def logical_queues(topic: str, mappings: Iterable[TopicQueueMappingInfo]) -> dict[MessageQueue, str]:
+    """The queues of a static topic, and who leads each, as Java reads them; the newest mapping of a queue counts.
+
+    Their number never changes, so that a key stays with its queue: a queue that no broker leads now is listed too.
+    """
+    leaders: dict[MessageQueue, str] = {}
+    totals: dict[str, int] = {}
+    newest: dict[str, int] = {}
+    for mapping in sorted(mappings, key=lambda mapping: mapping.epoch):
+        if mapping.scope is None:
+            continue
+        name = LOGICAL_BROKER_PREFIX + mapping.scope.removeprefix("__")
+        if mapping.epoch > newest.get(name, -1):
+            newest[name], totals[name] = mapping.epoch, mapping.total_queues
+        totals[name] = max(totals[name], mapping.total_queues)
+        leaders.update({MessageQueue(topic, name, queue_id): mapping.bname or "" for queue_id in mapping.curr_id_map})
+    every = [MessageQueue(topic, name, queue_id) for name, total in totals.items() for queue_id in range(total)]
+    return {queue: leaders.get(queue, NO_LEADER) for queue in every}
 
 
 def _ordered_queues(topic: str, configuration: str) -> list[MessageQueue]:

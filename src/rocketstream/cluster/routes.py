@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rocketstream.cluster.brokers import BrokerAddress, BrokerTable
 from rocketstream.cluster.name_servers import NameServers
 from rocketstream.cluster.names import RETRY_PREFIX
-from rocketstream.cluster.route import TopicRoute, topic_route
+from rocketstream.cluster.route import TopicRoute, is_logical, topic_route
 from rocketstream.errors import BrokerNotFoundError, RocketStreamError, TopicRouteNotFoundError
+from rocketstream.message import MessageQueue
 from rocketstream.remoting.replies import expect_success
 from rocketstream.wire.bodies.route import TopicRouteData
 from rocketstream.wire.codes import RequestCode, ResponseCode
@@ -21,6 +22,9 @@ from rocketstream.wire.headers.topic import GetRouteInfoRequestHeader
 log = logging.getLogger("rocketstream.cluster")
 
 RouteListener: TypeAlias = Callable[[TopicRoute], None]
+
+# How often the routes that name a broker which cannot be reached are fetched.
+_LOOK_INTERVAL: Final = 3.0
 
 
 class RouteTable:
@@ -33,6 +37,10 @@ class RouteTable:
         self._routes: dict[str, TopicRoute] = {}
         self._in_flight: dict[str, asyncio.Task[TopicRoute]] = {}
         self._listeners: list[RouteListener] = []
+        self._next_look: dict[str, float] = {}
+        self._closed = False
+        self.fetched: dict[str, int] = {}
+        """How often a route was asked for, by how that went: ok, unknown or failed."""
 
     def __repr__(self) -> str:
         return f"<RouteTable {sorted(self._routes)}, fetching {sorted(self._in_flight)}>"
@@ -55,13 +63,19 @@ class RouteTable:
         `TopicRouteNotFoundError` if no name server knows the topic; a route that was known before is kept, since a
         name server that has just started knows nothing for a while.
         """
-        fetch = self._in_flight.get(topic)
-        if fetch is None:
-            fetch = asyncio.ensure_future(self._fetch(topic))
-            self._in_flight[topic] = fetch
-            fetch.add_done_callback(lambda done: self._landed(topic, done))
         # Shielded: one caller that gives up must not take the answer from the others.
-        return await asyncio.shield(fetch)
+        return await asyncio.shield(self._begin(topic))
+
+    def suspect(self, address: str, now: float) -> None:
+        """A broker cannot be reached: begin to fetch the routes that name it. It may have left a slave, or moved.
+
+        Java waits for its next regular look, up to 30 s, and meanwhile can neither share out queues nor store offsets.
+        """
+        if self._closed or now < self._next_look.get(address, now):
+            return
+        self._next_look[address] = now + _LOOK_INTERVAL
+        for topic in [topic for topic, route in self._routes.items() if address in route.addresses]:
+            self._begin(topic)
 
     async def refresh_all(self, topics: Iterable[str]) -> None:
         """Fetch many routes; what fails is logged and the others go on."""
@@ -84,8 +98,23 @@ class RouteTable:
             )
         return found
 
+    def broker_name_of(self, queue: MessageQueue) -> str:
+        """The broker that has a queue: the one in its name, or of a static topic's queue the one that leads it now."""
+        if not is_logical(queue.broker_name):
+            return queue.broker_name
+        route = self._routes.get(queue.topic)
+        return queue.broker_name if route is None else route.leaders.get(queue, queue.broker_name)
+
+    async def broker_of(self, queue: MessageQueue, broker_id: int, *, only_this: bool = False) -> BrokerAddress:
+        """Where a broker of a queue is; asks for the route once more before it gives up."""
+        found = self._brokers.find(self.broker_name_of(queue), broker_id, only_this=only_this)
+        if found is None and is_logical(queue.broker_name):
+            await self.refresh(queue.topic)  # who leads it may have changed
+        return found or await self.broker(queue.topic, self.broker_name_of(queue), broker_id, only_this=only_this)
+
     async def close(self) -> None:
         """End what is in flight."""
+        self._closed = True
         for fetch in list(self._in_flight.values()):
             fetch.cancel()
         if self._in_flight:
@@ -119,6 +148,14 @@ class RouteTable:
             self._tell(route)
         return route
 
+    def _begin(self, topic: str) -> asyncio.Task[TopicRoute]:
+        fetch = self._in_flight.get(topic)
+        if fetch is None:
+            fetch = asyncio.ensure_future(self._fetch(topic))
+            self._in_flight[topic] = fetch
+            fetch.add_done_callback(lambda done: self._landed(topic, done))
+        return fetch
+
     def _tell(self, route: TopicRoute) -> None:
         for listener in self._listeners:
             try:
@@ -129,4 +166,7 @@ class RouteTable:
     def _landed(self, topic: str, fetch: asyncio.Task[TopicRoute]) -> None:
         self._in_flight.pop(topic, None)
         if not fetch.cancelled():
-            fetch.exception()  # seen: its callers have it, or have all gone away
+            error = fetch.exception()  # seen: its callers have it, or have all gone away
+            unknown = isinstance(error, TopicRouteNotFoundError)
+            result = "ok" if error is None else "unknown" if unknown else "failed"
+            self.fetched[result] = self.fetched.get(result, 0) + 1

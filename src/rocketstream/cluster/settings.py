@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from rocketstream.cluster.name_servers import configured_name_servers
-from rocketstream.cluster.names import check_topic
+from rocketstream.cluster.names import check_namespace, check_one_namespace, check_topic
 from rocketstream.errors import ConfigurationError
-from rocketstream.remoting.acl import Credentials
+from rocketstream.remoting.acl import AnyCredentials, Credentials, RotatingCredentials
 from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.remoting.tls import Tls, check_tls
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Own = TypeVar("Own", bound="DataclassInstance")
+
+CLIENT_SETTINGS: Final = (
+    "address_server",
+    "unit_name",
+    "namespace_v2",
+    "vip_channel",
+    "heartbeat_interval",
+    "poll_name_server_interval",
+    "api_timeout",
+)
+"""What producers and consumers take beside their own settings; consumers have one more (`persist_offset_interval`)."""
 
 _INTERVALS = ("poll_name_server_interval", "heartbeat_interval", "persist_offset_interval", "api_timeout")
 
@@ -30,14 +41,27 @@ class ClientSettings:
     name_servers: tuple[str, ...] | None
     """None: they come from the address server, and are asked for again as time goes by."""
     address_server: str | None = None
+    """Where to ask for name servers if there are none."""
     unit_name: str | None = None
-    credentials: Credentials | None = None
+    """A part of the client id, and of the question to the address server."""
+    namespace_v2: str | None = None
+    """5.x: a namespace that travels beside the names, in every request's header, and leaves the names as they are."""
+    vip_channel: bool = False
+    """Whether sends, offsets, locks and operators' questions go to brokers' second port, two below the first."""
+    credentials: AnyCredentials | None = None
+    """With what requests are signed, for brokers with access control."""
     rpc_hooks: tuple[RpcHook, ...] = ()
+    """They see every request and its answer, and can add to it."""
     remoting: RemotingSettings = field(default_factory=RemotingSettings)
+    """Of connections: time-outs, buffers, TLS."""
     poll_name_server_interval: float = 30.0
+    """How often routes are fetched again."""
     heartbeat_interval: float = 30.0
+    """How often brokers are told that we are there."""
     persist_offset_interval: float = 5.0
+    """How often a consumer's offsets are stored."""
     api_timeout: float = 3.0
+    """Of requests that are neither sends nor pulls: routes, heartbeats, offsets."""
 
     def __post_init__(self) -> None:
         for name in _INTERVALS:
@@ -50,13 +74,15 @@ class ClientSettings:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value.strip()):
                 raise ConfigurationError(f"{name}={value!r} must be a text that is not empty, or None")
+        check_namespace(self.namespace_v2, "namespace_v2")
+        if not isinstance(self.vip_channel, bool):
+            raise ConfigurationError(f"vip_channel={self.vip_channel!r} must be True or False")
         credentials: object = self.credentials
-        if not isinstance(credentials, Credentials | None):
+        if not isinstance(credentials, Credentials | RotatingCredentials | None):
             # Without the value: whatever it is, a secret is likely part of it.
             kind = type(credentials).__name__
             raise ConfigurationError(f"credentials must be Credentials(access_key, secret_key), not {kind}")
-        if not isinstance(self.remoting.tls, bool | ssl.SSLContext):
-            raise ConfigurationError(f"tls={self.remoting.tls!r} must be True, False or an ssl.SSLContext")
+        check_tls(self.remoting.tls)
         for hook in self.rpc_hooks:
             if not isinstance(hook, RpcHook):
                 raise ConfigurationError(f"rpc_hooks: {hook!r} is not an RpcHook")
@@ -79,8 +105,8 @@ def make_settings(
     *,
     group: str,
     name_servers: str | Sequence[str] | None,
-    credentials: Credentials | None,
-    tls: bool | ssl.SSLContext,
+    credentials: AnyCredentials | None,
+    tls: Tls,
     rpc_hooks: Sequence[RpcHook],
 ) -> tuple[ClientSettings, Own]:
     """Sort what a user passed into the settings of the client, those named `of_client`, and of what it is a client for.
@@ -93,6 +119,7 @@ def make_settings(
     if unknown:
         told = ", ".join(sorted({*known, *of_client} - {"group"}))
         raise ConfigurationError(f"unknown settings {', '.join(unknown)}; {whose} knows {told}")
+    check_one_namespace(others.get("namespace"), client.get("namespace_v2"))
     settings = own(group=group, **others)  # type: ignore[call-arg]
     remoting = RemotingSettings(tls=tls)
     return (

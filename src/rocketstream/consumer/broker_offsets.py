@@ -15,7 +15,7 @@ from rocketstream.cluster.brokers import MASTER_ID, BrokerAddress
 from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.versions import V5_0_0
 from rocketstream.consumer.offset_store import UNKNOWN_OFFSET, RememberingOffsets
-from rocketstream.errors import BrokerError, BrokerNotFoundError, OffsetStoreError, RocketStreamError
+from rocketstream.errors import BrokerError, BrokerNotFoundError, ConnectError, OffsetStoreError, RocketStreamError
 from rocketstream.message import MessageQueue
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.command import Command, Header, request
@@ -42,7 +42,8 @@ class BrokerOffsets(RememberingOffsets):
         super().__init__()
         self._instance = instance
         self._group = group
-        self._persisted: dict[MessageQueue, int] = {}
+        self._persisted: dict[MessageQueue, tuple[int, str]] = {}
+        """What was last written of a queue, and to whom: a master that is back has not heard what its slave has."""
         self._rounds = 0
 
     def __repr__(self) -> str:
@@ -63,7 +64,7 @@ class BrokerOffsets(RememberingOffsets):
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, bname=queue.broker_name
         )
         try:
-            broker = await self._broker(queue.topic, queue.broker_name)
+            broker = await self._broker(queue)
             answer = await self._instance.ask(
                 broker.address, RequestCode.QUERY_CONSUMER_OFFSET, header, timeout=_TIMEOUT
             )
@@ -92,22 +93,32 @@ class BrokerOffsets(RememberingOffsets):
         self._rounds += 1
         by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
         for queue, offset in self._offsets.items():
-            if everything or self._persisted.get(queue) != offset:
-                by_broker[queue.broker_name].append(queue)
+            name = self._instance.routes.broker_name_of(queue)
+            if everything or self._persisted.get(queue) != (offset, self._known_address(name)):
+                by_broker[name].append(queue)
         await asyncio.gather(*(self._write_to(name, changed) for name, changed in by_broker.items()))
 
+    def _known_address(self, broker_name: str) -> str | None:
+        found = self._instance.brokers.find(broker_name, MASTER_ID)
+        return None if found is None else found.address
+
     async def _write_to(self, broker_name: str, queues: list[MessageQueue]) -> None:
+        broker = None
         try:
-            broker = await self._broker(queues[0].topic, broker_name)
+            broker = await self._broker(queues[0])
             for queue in queues:
                 offset = self._offsets.get(queue)
                 if offset is None:  # lost while an earlier one was being written
                     continue
-                command = request(RequestCode.UPDATE_CONSUMER_OFFSET, self._update_header(queue, offset))
-                await self._instance.remoting.invoke_one_way(broker.address, command, _TIMEOUT)
+                code = RequestCode.UPDATE_CONSUMER_OFFSET
+                command = request(code, self._update_header(queue, offset))
+                address = self._instance.address_for(code, broker.address)
+                await self._instance.remoting.invoke_one_way(address, command, _TIMEOUT)
                 if queue in self._offsets:
-                    self._persisted[queue] = offset
+                    self._persisted[queue] = offset, broker.address
         except RocketStreamError as error:
+            if broker is not None and isinstance(error, ConnectError):
+                self._instance.routes.suspect(broker.address, self._instance.clock.monotonic())
             # One warning for the broker, not one for each of its queues; a dead one is not tried for each either.
             log.warning("offsets of group %s are not persisted at %s yet: %s", self._group, broker_name, error)
 
@@ -117,7 +128,7 @@ class BrokerOffsets(RememberingOffsets):
         if offset is None:
             return
         try:
-            broker = await self._broker(queue.topic, queue.broker_name)
+            broker = await self._broker(queue)
             header = self._update_header(queue, offset)
             await self._instance.ask(broker.address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout=_TIMEOUT)
         except RocketStreamError as error:
@@ -125,7 +136,7 @@ class BrokerOffsets(RememberingOffsets):
                 f"offset {offset} of group {self._group!r} in {_named(queue)} could not be persisted: {error}"
             ) from error
         if queue in self._offsets:
-            self._persisted[queue] = offset
+            self._persisted[queue] = offset, broker.address
 
     def _update_header(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffsetRequestHeader:
         return UpdateConsumerOffsetRequestHeader(
@@ -136,18 +147,20 @@ class BrokerOffsets(RememberingOffsets):
             bname=queue.broker_name,
         )
 
-    async def _broker(self, topic: str, broker_name: str) -> BrokerAddress:
+    async def _broker(self, queue: MessageQueue) -> BrokerAddress:
         """The master; while there is none, any other broker of that name."""
-        brokers = self._instance.brokers
-        found = brokers.master(broker_name)
+        brokers, routes, topic = self._instance.brokers, self._instance.routes, queue.topic
+        found = brokers.master(routes.broker_name_of(queue))
         if found is None:
+            name = routes.broker_name_of(queue)
             try:
-                await self._instance.routes.refresh(topic)
+                await routes.refresh(topic)
             except RocketStreamError as error:
-                log.info("broker %s has no master, and the route of %s is not to be had: %s", broker_name, topic, error)
-            found = brokers.find(broker_name, MASTER_ID)
-        if found is None:
-            raise BrokerNotFoundError(f"no address is known for broker {broker_name!r} of topic {topic!r}")
+                log.info("broker %s has no master, and the route of %s is not to be had: %s", name, topic, error)
+            name = routes.broker_name_of(queue)
+            found = brokers.find(name, MASTER_ID)
+            if found is None:
+                raise BrokerNotFoundError(f"no address is known for broker {name!r} of topic {topic!r}")
         return found
 
 
@@ -184,7 +197,7 @@ class QueueOffsets:
         return OffsetResponseHeader.from_fields(answer.fields).offset
 
     async def _master(self, queue: MessageQueue) -> BrokerAddress:
-        return await self._instance.routes.broker(queue.topic, queue.broker_name, MASTER_ID, only_this=True)
+        return await self._instance.routes.broker_of(queue, MASTER_ID, only_this=True)
 
 
 def _named(queue: MessageQueue) -> str:

@@ -17,6 +17,7 @@ from rocketstream.consumer.listener import Listener, is_its_own
 from rocketstream.consumer.outcomes import complaint_about, complaint_about_index, failed_messages
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.results import ALL, ConsumeContext, ConsumeResult
+from rocketstream.consumer.trace import TracedCall
 from rocketstream.consumer.workers import LoopWorkers, Pool, ThreadWorkers
 from rocketstream.message import ReceivedMessage
 from rocketstream.wire.codes import MessageModel
@@ -47,6 +48,7 @@ class ConcurrentConsumption:
         self._names = core.names
         self._batch = self._settings.consume_message_batch_max_size
         self._hooks = tuple(self._settings.consume_hooks)
+        self._trace = core.call_trace
         self._now = core.clock.monotonic
         self._ended: deque[Ended] = deque()
         self._hooked: dict[int, ConsumeHookContext] = {}
@@ -122,6 +124,7 @@ class ConcurrentConsumption:
         context = ConsumeContext(names.shown_queue(pq.queue) if names.renames else pq.queue)
         if self._hooks:
             self._begin_hooks(context, messages)
+        traced = None if self._trace is None else self._trace.begin(messages)
         began = now()
         for message in messages:
             message.consume_started = began
@@ -131,6 +134,8 @@ class ConcurrentConsumption:
         except BaseException as raised:  # SystemExit too: a thread of the pool outlives what it runs
             error = raised
         took = now() - began
+        if traced is not None:
+            self._end_trace(traced, result, error, took)
         if self._hooks:
             self._end_hooks(context, result, error, took)
         self._ended.append((pq, messages, context, result, error, took))
@@ -142,6 +147,7 @@ class ConcurrentConsumption:
         if pq.dropped:
             return
         context = ConsumeContext(self._core.names.shown_queue(pq.queue))
+        traced = None if self._trace is None else self._trace.begin(messages)
         began = self._begin(context, messages)
         result, error = None, None
         try:
@@ -150,6 +156,8 @@ class ConcurrentConsumption:
             if not is_its_own(raised):
                 raise
             error = raised
+        if traced is not None:
+            self._end_trace(traced, result, error, self._now() - began)
         self._end(pq, messages, context, result, error, began)
 
     def _begin(self, context: ConsumeContext, messages: Sequence[ReceivedMessage]) -> float:
@@ -184,6 +192,12 @@ class ConcurrentConsumption:
         except RuntimeError:
             log.debug("a listener of group %s ended after the process's I/O thread", self._settings.group)
 
+    def _end_trace(self, traced: TracedCall, result: object, error: BaseException | None, took: float) -> None:
+        assert self._trace is not None
+        success = result is ConsumeResult.SUCCESS
+        returned = return_type(result, error, success, took >= self._settings.consume_timeout)
+        self._trace.end_call(traced, returned, success)
+
     def _begin_hooks(self, context: ConsumeContext, messages: Sequence[ReceivedMessage]) -> None:
         hooked = ConsumeHookContext(self._settings.group, context.queue, messages, namespace=self._settings.namespace)
         self._hooked[id(context)] = hooked
@@ -191,6 +205,7 @@ class ConcurrentConsumption:
 
     def _end_hooks(self, context: ConsumeContext, result: object, error: BaseException | None, took: float) -> None:
         hooked = self._hooked.pop(id(context))
+        hooked.error = error
         hooked.success = result is ConsumeResult.SUCCESS
         hooked.status = (ConsumeResult.SUCCESS if hooked.success else ConsumeResult.RECONSUME_LATER).name
         hooked.return_type = return_type(result, error, hooked.success, took >= self._settings.consume_timeout)
@@ -202,9 +217,9 @@ class ConcurrentConsumption:
         """Account for every call that has ended (CON-03, CON-07 to CON-12)."""
         self._waking = False
         done: dict[ProcessQueue, list[ReceivedMessage]] = {}
-        calls: dict[str, int] = {}
+        times: dict[str, list[float]] = {}
         ended, stats = self._ended, self._core.stats
-        last, finished, count = None, [], 0
+        last, finished, seconds = None, [], []
         for _ in range(len(ended)):  # not until it is empty: workers go on adding
             pq, messages, context, result, error, took = ended.popleft()
             if pq.dropped:
@@ -212,23 +227,18 @@ class ConcurrentConsumption:
                 continue
             if pq is not last:
                 # Calls of one queue mostly come together: looked up once for all of them.
-                if last is not None:
-                    calls[last.queue.topic] = calls.get(last.queue.topic, 0) + count
-                last, count = pq, 0
+                last = pq
                 finished = done.setdefault(pq, [])
-            count += 1
-            if took >= 0.0005:  # what rounds to 0 ms need not be added up
-                stats.add_consume_rt(pq.queue.topic, round(took * 1000), 0)
+                seconds = times.setdefault(pq.queue.topic, [])
+            seconds.append(took)
             if result is not ConsumeResult.SUCCESS or context.ack_index != ALL:
                 messages = self._some_failed(pq, messages, context, result, error)
             finished += messages
-        if last is not None:
-            calls[last.queue.topic] = calls.get(last.queue.topic, 0) + count
         for pq, finished in done.items():
             stats.add_ok(pq.queue.topic, len(finished))
             self._finished(pq, finished)
-        for topic, count in calls.items():
-            stats.add_consume_rt(topic, 0, count)
+        for topic, seconds in times.items():
+            stats.add_calls(topic, seconds)
 
     def _some_failed(
         self,

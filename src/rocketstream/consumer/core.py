@@ -20,6 +20,7 @@ from rocketstream.cluster.names import retry_topic, with_namespace
 from rocketstream.cluster.projects import project_of
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.cluster.timers import PeriodicTask
+from rocketstream.consumer.answers import OperatorAnswers
 from rocketstream.consumer.assignment import Assignment
 from rocketstream.consumer.broker_offsets import BrokerOffsets, QueueOffsets
 from rocketstream.consumer.concurrent import ConcurrentConsumption
@@ -27,6 +28,7 @@ from rocketstream.consumer.consume_service import ConsumeService
 from rocketstream.consumer.flow_control import FlowLimits
 from rocketstream.consumer.listener import Listener
 from rocketstream.consumer.local_offsets import LocalFileOffsets
+from rocketstream.consumer.metering import queue_samples, stats_samples
 from rocketstream.consumer.offset_store import OffsetStore
 from rocketstream.consumer.orderly import OrderlyConsumption
 from rocketstream.consumer.overview import WATCH_INTERVAL, Overview
@@ -44,12 +46,16 @@ from rocketstream.consumer.resetting import OffsetResets
 from rocketstream.consumer.send_back import SendBack
 from rocketstream.consumer.services import ConsumerServices, consumer_services
 from rocketstream.consumer.settings import ConsumerSettings, check_ready
+from rocketstream.consumer.spans import SpanHook
 from rocketstream.consumer.stats import SAMPLE_INTERVAL, ConsumeStats
 from rocketstream.consumer.subscribing import Subscribing
 from rocketstream.consumer.topic_names import TopicNames
-from rocketstream.consumer.trace import ConsumeTrace
+from rocketstream.consumer.trace import CallTrace, ConsumeTrace
 from rocketstream.errors import ClientStateError
 from rocketstream.message import MessageQueue, ReceivedMessage
+from rocketstream.metrics import catalogue
+from rocketstream.metrics.values import Sample
+from rocketstream.otel import check_otel
 from rocketstream.wire.bodies.heartbeat import ConsumerData
 from rocketstream.wire.bodies.subscription import SubscriptionData
 from rocketstream.wire.codes import ConsumeType, MessageModel
@@ -73,6 +79,8 @@ class ConsumerCore(ClientCore):
     _services: ConsumerServices
     _send_back: SendBack
 
+    consume_type = ConsumeType.CONSUME_PASSIVELY
+
     def __init__(
         self, settings: ClientSettings, consumer: ConsumerSettings, *, instance_name: str | None = None, **others: Any
     ) -> None:
@@ -95,6 +103,8 @@ class ConsumerCore(ClientCore):
         self.names = TopicNames(self.group, consumer.namespace, self.subscriptions)
         self.resets = OffsetResets(self)
         self.overview = Overview(self)
+        self.answers = OperatorAnswers(self)
+        """What operators are told who ask through the brokers."""
         self.stats = ConsumeStats(consumer.group)
         self.hook_threads = ThreadPoolExecutor(2, thread_name_prefix="rocketstream-consume-hook")
         self.leaving: set[PullRequest] = set()
@@ -119,9 +129,19 @@ class ConsumerCore(ClientCore):
         return self.consumer.orderly and self.consumer.model is MessageModel.CLUSTERING
 
     @property
+    def retries(self) -> bool:
+        """Whether what failed comes again through the group's retry topic (START-03)."""
+        return self.consumer.model is MessageModel.CLUSTERING
+
+    @property
     def is_alive(self) -> bool:
         """Whether it runs, or is about to."""
         return self.state is ClientState.RUNNING or self.state is ClientState.START_FAILED
+
+    @property
+    def call_trace(self) -> CallTrace | None:
+        """Who notes calls of the listener for the trace, if there is one."""
+        return None if self._trace is None else self._trace.calls
 
     @property
     def pull_service(self) -> PullService:
@@ -148,7 +168,24 @@ class ConsumerCore(ClientCore):
 
     async def send_back(self, message: ReceivedMessage, queue: MessageQueue, delay_level: int) -> None:
         """Give a failed message back to the brokers, or raise (CON-09, CON-10)."""
-        await self._send_back.send_back(message, queue, delay_level)
+        meters = self.stats.of(queue.topic)
+        try:
+            await self._send_back.send_back(message, queue, delay_level)
+        except BaseException:
+            meters.not_sent_back += 1
+            raise
+        meters.sent_back += 1
+        # As the broker decides it (CON-13).
+        if delay_level < 0 or message.reconsume_times >= self.consumer.max_reconsume_times_concurrent:
+            meters.dead_letters += 1
+
+    def collect_metrics(self) -> Iterable[Sample]:
+        """What was counted so far, and what there is now."""
+        yield from stats_samples(self.stats, self.group)
+        if self.is_running:
+            yield from queue_samples(self)
+        if self._trace is not None:
+            yield Sample(catalogue.TRACE_DROPPED, ("consumer", self.group), self._trace.dropped)
 
     def heartbeat_soon(self) -> None:
         """A broker does not know us (any more)."""
@@ -198,7 +235,7 @@ class ConsumerCore(ClientCore):
         """What the brokers are told (START-15)."""
         return ConsumerData(
             group_name=self.group,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            consume_type=self.consume_type,
             message_model=self.consumer.model,
             consume_from_where=self.consumer.start_from.where,
             subscription_data_set=self.subscribing.heartbeat_data(),
@@ -220,11 +257,15 @@ class ConsumerCore(ClientCore):
     async def start(self) -> None:
         """Come to life: registered, routed and assigned; or raise and leave nothing behind."""
         if self.state is ClientState.CREATE_JUST:
-            check_ready(self.subscriptions, self.listener and self.listener.call)  # START-02: before anything is opened
+            self.check_ready()  # START-02: before anything is opened
         await super().start()
         requests, self._to_begin = self._to_begin, []
         for request in requests:
             self.pull_service.now(request)
+
+    def check_ready(self) -> None:
+        """Raise if there would be nothing to consume, or nobody to give it to (START-02)."""
+        check_ready(self.subscriptions, self.listener and self.listener.call)
 
     async def on_start(self) -> None:
         """START-03 to START-09."""
@@ -232,7 +273,7 @@ class ConsumerCore(ClientCore):
         instance = self.instance
         instance.register_consumer(self)
         try:
-            if self.consumer.model is MessageModel.CLUSTERING:
+            if self.retries:
                 self.subscribing.put(retry_topic(self.group), "*")  # START-03
             self._services = await consumer_services(instance, self.consumer.rebalance_interval)
             await self._make_parts()
@@ -244,28 +285,41 @@ class ConsumerCore(ClientCore):
             raise
 
     async def _make_parts(self) -> None:
-        assert self.listener is not None
+        self.consumer = self._given  # as it was before a start that failed
         if self._given.trace:
             self._trace = ConsumeTrace(self._given, self.instance, self._services.inner_producer)
-            self.consumer = replace(self._given, consume_hooks=(*self._given.consume_hooks, self._trace.hook))
+        telemetry = check_otel(self._given.otel)
+        if telemetry is not None:  # the first: what other hooks do belongs to its span
+            hook = SpanHook(self._given, telemetry, self.client_id)
+            self.consumer = replace(self.consumer, consume_hooks=(hook, *self.consumer.consume_hooks))
         self.queue_offsets = QueueOffsets(self.instance)
         self.offsets = self.consumer.offset_store or self.own_offset_store()
         await self.offsets.load()
         self.locks = QueueLocks(self)
-        self.modes = RequestModes(self)
+        self.modes = self.make_modes()
         self._popper = None
         self.puller = self.make_puller()
-        self.rebalancer = Rebalancer(self)
+        self.rebalancer = self.make_rebalancer()
         send_retry = self._services.inner_producer.send_retry
         self._send_back = SendBack(self.instance, self.consumer, self.group, self.names, send_retry)
         self.consumption = self.make_consumption(self.listener)
+        self.answers.begin()
 
     def make_puller(self) -> Puller:
         """Who pulls."""
         return Puller(self)
 
-    def make_consumption(self, listener: Listener) -> ConsumeService:
+    def make_modes(self) -> RequestModes:
+        """Who knows whether topics are pulled or popped."""
+        return RequestModes(self)
+
+    def make_rebalancer(self) -> Rebalancer:
+        """Who knows which queues are ours."""
+        return Rebalancer(self)
+
+    def make_consumption(self, listener: Listener | None) -> ConsumeService:
         """Who has the listener called (START-07)."""
+        assert listener is not None
         kind = OrderlyConsumption if self.consumer.orderly else ConcurrentConsumption
         return kind(self, listener, self.listener_loop)
 
@@ -286,14 +340,22 @@ class ConsumerCore(ClientCore):
         for topic in self.subscriptions:
             if topic != retry_topic(self.group):
                 await instance.routes.refresh(topic)
-        await instance.routes.refresh_all([retry_topic(self.group)])
+        if self.retries:
+            await instance.routes.refresh_all([retry_topic(self.group)])
         await self.subscribing.check(self.subscriptions.values())
-        if not await instance.heartbeat():
+        await self.overview.compare()
+        taken = await instance.heartbeat()
+        refusal = instance.refusal(self.subscriptions)
+        if refusal is not None:  # Java's consumer starts all the same, and never receives
+            raise refusal
+        if not taken and self.subscriptions:
             known = ", ".join(f"{broker.broker_name} ({broker.address})" for broker in instance.brokers)
             raise ClientStateError(
                 f"{self.what} cannot start: no broker of its topics took its heartbeat: {known or 'none known'}"
             )
         await self.rebalance()
+        for refusal in self.rebalancer.denied.values():
+            raise refusal
         problems = {t: why for t, why in self.rebalancer.problems.items() if t != retry_topic(self.group)}
         if problems:
             told = "; ".join(f"topic {self.names.shown_topic(topic)!r}: {why}" for topic, why in problems.items())
@@ -333,7 +395,7 @@ class ConsumerCore(ClientCore):
         limit = self.consumer.shutdown_timeout if timeout is None else timeout
         for task in self._periodic:
             await self.instance.timers.end(task)
-        ended = await asyncio.gather(self.consumption.stop(limit), self._stop_popping(limit))
+        ended = await asyncio.gather(self.consumption.stop(limit), self._stop_popping(limit), self.answers.end(limit))
         if not all(ended):
             log.warning("%s: listeners still run after %g s; what they have not finished comes again", self.what, limit)
         await self.puller.stop()
@@ -379,11 +441,12 @@ class ConsumerCore(ClientCore):
     async def _lock_queues(self) -> None:
         await self.locks.lock_again(self.process_queues())
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Do something beside all else; the end of the consumer cancels it."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)
+        return task
 
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketstream.cluster.names import check_topic
+from rocketstream.cluster.names import RETRY_PREFIX, check_topic
 from rocketstream.errors import ConfigurationError
 from rocketstream.wire.bodies.subscription import SUBSCRIBE_ALL, SubscriptionData
 from rocketstream.wire.codes import ExpressionType
@@ -40,7 +40,8 @@ class Sql:
 
 def subscription_to(topic: str, expression: str | Tag | Sql, version: int) -> SubscriptionData:
     """What brokers are told of a subscription; a plain text is a `Tag`, and `version` grows with every change."""
-    check_topic(topic)
+    if not (isinstance(topic, str) and topic.startswith(RETRY_PREFIX)):  # brokers name those, and not as users may
+        check_topic(topic)
     if isinstance(expression, str):
         expression = Tag(expression)
     if isinstance(expression, Tag):

@@ -30,12 +30,14 @@ class WaitReason(Enum):
 
     NOT_RUNNING = "the consumer is not running"
     PAUSED = "the consumer is suspended"
+    ALL = "too many messages of all queues are cached"
     COUNT = "too many messages are cached"
     SIZE = "too many bytes are cached"
     SPAN = "the cached offsets are too far apart"
     NOT_LOCKED = "the queue is not locked at the broker"
     NO_SUBSCRIPTION = "the topic has no subscription"
     PULL_FAILED = "the last pull failed"
+    SLAVE_BEHIND = "its master is away, and the slave has not got so far"
     BROKER_FLOW_CONTROL = "the broker asks for less"
     INTERVAL = "the pull interval"
     OFFSET_UNKNOWN = "the offset to begin with is unknown"
@@ -43,7 +45,7 @@ class WaitReason(Enum):
 
 
 #: The reasons that end when messages are finished.
-FULL: Final = frozenset({WaitReason.COUNT, WaitReason.SIZE, WaitReason.SPAN})
+FULL: Final = frozenset({WaitReason.ALL, WaitReason.COUNT, WaitReason.SIZE, WaitReason.SPAN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +107,16 @@ class FlowLimits:
         return limits
 
 
+_FULL_COUNTED: Final = frozenset({WaitReason.ALL, WaitReason.COUNT, WaitReason.SIZE})
+
+
 class FlowCounters:
     """How often one consumer's queues had no room; the span has its own count, as in Java."""
 
     __slots__ = ("full", "span")
 
     def __init__(self) -> None:
-        #: Waits for COUNT or SIZE.
+        #: Waits for ALL, COUNT or SIZE.
         self.full = 0
         #: Waits for SPAN.
         self.span = 0
@@ -124,7 +129,7 @@ class FlowCounters:
         if reason is WaitReason.SPAN:
             self.span += 1
             return self.span % WARN_EACH == 1
-        if reason is WaitReason.COUNT or reason is WaitReason.SIZE:
+        if reason in _FULL_COUNTED:
             self.full += 1
             return self.full % WARN_EACH == 1
         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rocketstream.message import MessageQueue, ReceivedMessage
 
@@ -30,6 +31,10 @@ class ConsumeHookContext:
     properties: dict[str, str] = field(default_factory=dict)
     """For hooks to take notes between before and after."""
     namespace: str | None = None
+    error: BaseException | None = None
+    """What the listener raised, if it did."""
+    notes: dict[object, Any] = field(default_factory=dict)
+    """The same as `properties` for notes that are no texts; a hook keeps them under itself."""
 
 
 class ConsumeHook:

@@ -21,6 +21,7 @@ from rocketstream.consumer.listener import Listener, is_its_own
 from rocketstream.consumer.outcomes import QueueMove, complaint_about, orderly_outcome, suspend_time
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.results import OrderlyContext, OrderlyResult
+from rocketstream.consumer.trace import TracedCall
 from rocketstream.consumer.workers import LoopWorkers, Pool, ThreadWorkers
 from rocketstream.message import MessageQueue, ReceivedMessage
 
@@ -78,6 +79,7 @@ class OrderlyConsumption:
         self._settings = core.consumer
         self._listener = listener
         self._hooks = tuple(self._settings.consume_hooks)
+        self._trace = core.call_trace
         self._now = core.clock.monotonic
         self._io_loop = asyncio.get_running_loop()
         self._committed: deque[tuple[ProcessQueue, int, int, float]] = deque()
@@ -151,7 +153,7 @@ class OrderlyConsumption:
             elif messages < 0:
                 stats.add_failed(topic, -messages)
             if messages:
-                stats.add_consume_rt(topic, round(took * 1000), 1)
+                stats.add_calls(topic, (took,))
             if offset >= 0 and not pq.dropped:
                 self._core.offsets.update(pq.queue, offset, increase_only=False)
                 self._core.puller.room_made(pq)
@@ -284,6 +286,7 @@ class OrderlyConsumption:
         try:
             if pq.dropped:
                 return After()
+            traced = None if self._trace is None else self._trace.begin(messages)
             began = self._now()
             for message in messages:
                 message.consume_started = began
@@ -296,6 +299,8 @@ class OrderlyConsumption:
         complaint = complaint_about(result, error, OrderlyResult)
         if complaint is not None:  # ORD-10
             log.warning("the listener of group %s %s; %s", self._core.group, complaint, pq.queue, exc_info=error)
+        if traced is not None:
+            self._end_trace(traced, result, error, took)
         if hooked is not None:
             self._end_hooks(hooked, result, error, took)
         return (yield from self._account(pq, messages, context, result, took))
@@ -367,6 +372,12 @@ class OrderlyConsumption:
         except RuntimeError:
             log.debug("a listener of group %s ended after the process's I/O thread", self._settings.group)
 
+    def _end_trace(self, traced: TracedCall, result: object, error: BaseException | None, took: float) -> None:
+        assert self._trace is not None
+        success = result in (OrderlyResult.SUCCESS, OrderlyResult.COMMIT)
+        returned = return_type(result, error, success, took >= self._settings.consume_timeout)
+        self._trace.end_call(traced, returned, success)
+
     def _begin_hooks(self, context: OrderlyContext, messages: Sequence[ReceivedMessage]) -> ConsumeHookContext:
         hooked = ConsumeHookContext(self._settings.group, context.queue, messages, namespace=self._settings.namespace)
         run_before(self._hooks, hooked)
@@ -374,6 +385,7 @@ class OrderlyConsumption:
 
     def _end_hooks(self, hooked: ConsumeHookContext, result: object, error: BaseException | None, took: float) -> None:
         answer = result if isinstance(result, OrderlyResult) else OrderlyResult.SUSPEND
+        hooked.error = error
         hooked.success = answer in (OrderlyResult.SUCCESS, OrderlyResult.COMMIT)
         hooked.status = answer.name
         hooked.return_type = return_type(result, error, hooked.success, took >= self._settings.consume_timeout)

@@ -6,6 +6,7 @@ The rule of this file: it looks and tells, in the names that users know; nothing
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketstream.cluster.names import retry_topic
@@ -71,11 +72,29 @@ class Overview:
         retry = retry_topic(core.group)
         return tuple(core.names.shown_queue(queue) for queue in core.rebalancer.assigned if queue.topic != retry)
 
+    def stalled(self) -> dict[str, int]:
+        """How many queues stand still, by the topic's name as brokers know it."""
+        return Counter(self._core.names.real_topic(queue.topic) for queue in self._watchdog.stalled)
+
+    def watched(self) -> tuple[QueueStatus, ...]:
+        """The queues that ought to move."""
+        return self.queues()
+
     async def watch(self) -> None:
         """Log which queues stand still and why, and which members of the group disagree; each `WATCH_INTERVAL`."""
-        core = self._core
-        for complaint in self._watchdog.look(self.queues(), core.clock.monotonic()):
+        core, before = self._core, self._watchdog.stalled
+        for complaint in self._watchdog.look(self.watched(), core.clock.monotonic()):
             log.warning("%s", complaint)
+        for queue in self._watchdog.stalled - before:
+            core.stats.of(core.names.real_topic(queue.topic)).stalls += 1
+        await self.compare()
+
+    async def compare(self) -> None:
+        """Log how the subscriptions of the group's other members, as a broker was told them, differ from ours.
+
+        Who joins asks before it tells its own: a broker keeps one subscription per topic and group, the newest.
+        """
+        core = self._core
         try:
             known = await group_subscriptions(core.instance, core.group)
         except RocketStreamError as error:

@@ -18,7 +18,6 @@ from rocketstream.consumer.pop_flow import STRAIGHT_TO_DLQ
 from rocketstream.consumer.pop_request import Lease
 from rocketstream.errors import BrokerError, RocketStreamError
 from rocketstream.message import ReceivedMessage
-from rocketstream.property_names import PropertyName
 from rocketstream.wire.bodies.pop import BatchAck, BatchAckMessageRequestBody
 from rocketstream.wire.check_point import CheckPoint
 from rocketstream.wire.codes import RequestCode, ResponseCode
@@ -43,7 +42,7 @@ class Popped(NamedTuple):
 
 def popped(lease: Lease, message: ReceivedMessage) -> Popped:
     """What a broker has to be told to know which message is meant."""
-    return Popped(lease.topic, CheckPoint.decode(message.properties[PropertyName.POP_CHECK_POINT]))
+    return Popped(lease.topic, lease.point_of(message))
 
 
 class PopAcks:
@@ -82,10 +81,11 @@ class PopAcks:
             try:
                 broker = await self._broker(broker_name, messages[0].topic)
                 batches = broker.version is None or broker.version >= V5_0_0
-                if len(messages) > 1 and batches and await self._ack_batch(broker, messages):
-                    return
-                await asyncio.gather(*(self._ack_one(broker, message) for message in messages))
+                if not (len(messages) > 1 and batches and await self._ack_batch(broker, messages)):
+                    await asyncio.gather(*(self._ack_one(broker, message) for message in messages))
+                self._core.stats.of_group.acks["ok"] += len(messages)
             except RocketStreamError as error:
+                self._core.stats.of_group.acks["failed"] += len(messages)
                 log.warning(
                     "group %s: %d messages of %s were not acknowledged and come again: %s",
                     self._core.group,
@@ -137,7 +137,9 @@ class PopAcks:
                 broker = await self._broker(point.broker_name, message.topic)
                 code = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
                 await self._core.instance.ask(broker.address, code, header, timeout=_TIMEOUT)
+                self._core.stats.of_group.nacks["ok"] += 1
             except RocketStreamError as error:
+                self._core.stats.of_group.nacks["failed"] += 1
                 log.warning("group %s: a message comes again when its lease is over: %s", group, error)
 
     async def _give_up(self, lease: Lease, message: ReceivedMessage, otherwise_after: float) -> None:

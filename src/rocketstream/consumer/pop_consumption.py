@@ -22,6 +22,7 @@ from rocketstream.consumer.pop_acks import PopAcks, popped
 from rocketstream.consumer.pop_flow import delay_of, is_given_up
 from rocketstream.consumer.pop_request import Lease
 from rocketstream.consumer.results import ConsumeContext, ConsumeResult, OrderlyContext, OrderlyResult
+from rocketstream.consumer.trace import TracedCall
 from rocketstream.consumer.workers import LoopWorkers, Pool, ThreadWorkers
 from rocketstream.message import MessageQueue, ReceivedMessage
 
@@ -37,7 +38,7 @@ RELEASED_AFTER = 1.0
 class Piece:
     """What one call of the listener is about, and how it went."""
 
-    __slots__ = ("begun", "context", "error", "lease", "messages", "result", "took")
+    __slots__ = ("begun", "context", "error", "lease", "messages", "result", "took", "traced")
 
     def __init__(self, lease: Lease, messages: Sequence[ReceivedMessage], context: Context) -> None:
         self.lease = lease
@@ -47,6 +48,7 @@ class Piece:
         self.result: object = None
         self.error: BaseException | None = None
         self.took = 0.0
+        self.traced: TracedCall | None = None
 
     def __repr__(self) -> str:
         return f"<Piece of {len(self.messages)} messages, {self.lease!r}, {'begun' if self.begun else 'waiting'}>"
@@ -64,6 +66,7 @@ class PopConsumption(ABC):
         self._settings = core.consumer
         self._listener = listener
         self._hooks = tuple(self._settings.consume_hooks)
+        self._trace = core.call_trace
         self._now = core.clock.monotonic
         self._io_loop = asyncio.get_running_loop()
         self._open: set[Piece] = set()
@@ -149,6 +152,8 @@ class PopConsumption(ABC):
         piece.begun = True
         for message in piece.messages:
             message.consume_started = now
+        if self._trace is not None:
+            piece.traced = self._trace.begin(piece.messages)
         if not self._hooks:
             return None
         settings = self._settings
@@ -157,8 +162,13 @@ class PopConsumption(ABC):
         return hooked
 
     def _end(self, piece: Piece, hooked: ConsumeHookContext | None) -> None:
+        if piece.traced is not None and self._trace is not None:
+            success = self.is_success(piece.result)
+            late = piece.lease.is_over(self._now())
+            self._trace.end_call(piece.traced, return_type(piece.result, piece.error, success, late), success)
         if hooked is not None:
             success = self.is_success(piece.result)
+            hooked.error = piece.error
             hooked.success = success
             hooked.status = (piece.result if isinstance(piece.result, self.results) else self.failure).name
             late = piece.lease.is_over(self._now())
@@ -198,6 +208,7 @@ class PopConsumption(ABC):
                     )
                 topic = lease.process_queue.queue.topic
                 self._core.stats.add_consume_rt(topic, round(piece.took * 1000), len(piece.messages))
+                self._core.stats.of(topic).listener.observe(piece.took)
             if lease.is_over(self._now()):
                 log.warning(
                     "group %s: %d messages of %s were %s before their lease was over: they come again",
@@ -206,6 +217,7 @@ class PopConsumption(ABC):
                     lease.queue,
                     "not done" if piece.begun else "not begun",
                 )
+                self._core.stats.of(lease.process_queue.queue.topic).expired += len(piece.messages)
                 self.over(piece)
             else:
                 self.account(piece)

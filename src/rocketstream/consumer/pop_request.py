@@ -6,14 +6,16 @@ there are no offsets here and no locks, and losing a pop queue means only that n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from rocketstream.consumer.flow_control import Wait
 from rocketstream.consumer.pull_request import PullRequest
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.consumer.start_from import StartFrom
-from rocketstream.message import MessageQueue
+from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.wire.bodies.subscription import SubscriptionData
+from rocketstream.wire.check_point import CheckPoint
 from rocketstream.wire.codes import ConsumeFromWhere, ConsumeInitMode, MessageRequestMode
 from rocketstream.wire.headers.pop import PopMessageRequestHeader
 
@@ -57,9 +59,16 @@ class PopProcessQueue:
 class Lease:
     """What one answer brought from one queue: ours until the lease is over."""
 
-    __slots__ = ("ends", "process_queue", "queue", "topic")
+    __slots__ = ("_points", "ends", "process_queue", "queue", "topic")
 
-    def __init__(self, process_queue: PopProcessQueue, topic: str, queue: MessageQueue, ends: float) -> None:
+    def __init__(
+        self,
+        process_queue: PopProcessQueue,
+        topic: str,
+        queue: MessageQueue,
+        ends: float,
+        points: Mapping[int, CheckPoint],
+    ) -> None:
         self.process_queue = process_queue
         self.topic = topic
         """The topic that was popped, as brokers know it."""
@@ -67,6 +76,11 @@ class Lease:
         """Where the messages lie, as users know it."""
         self.ends = ends
         """In monotonic seconds, from when the answer came: the broker's clock may be another than ours."""
+        self._points = points
+
+    def point_of(self, message: ReceivedMessage) -> CheckPoint:
+        """What names the message to its broker; whatever a listener did to its properties."""
+        return self._points[id(message)]
 
     def __repr__(self) -> str:
         return f"<Lease of {self.queue} until {self.ends:.3f}>"

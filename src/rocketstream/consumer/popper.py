@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketstream.cluster.brokers import MASTER_ID, BrokerAddress
 from rocketstream.consumer.filtering import run_filter_hooks, tag_filtered
@@ -30,7 +30,7 @@ from rocketstream.errors import BrokerError, RocketStreamError
 from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.remoting.replies import PopResult, read_pop_result
 from rocketstream.wire.bodies.subscription import SubscriptionData
-from rocketstream.wire.check_point import set_check_points
+from rocketstream.wire.check_point import CheckPoint, set_check_points
 from rocketstream.wire.codes import PopStatus, RequestCode, ResponseCode
 from rocketstream.wire.command import Command
 from rocketstream.wire.command import request as make_request
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
     from rocketstream.consumer.pop_consumption import PopConsumption
 
 log = logging.getLogger("rocketstream.consumer")
+
+
+class _Answer(NamedTuple):
+    """What one pop brought."""
+
+    messages: list[ReceivedMessage]
+    points: dict[int, CheckPoint]
+    """By the messages' identity: from here to the acknowledgement they are the same objects."""
+    ends: float
 
 
 class Popper:
@@ -77,6 +86,7 @@ class Popper:
 
     def _wait(self, request: PopRequest, wait: Wait) -> None:
         request.waiting = wait
+        self._core.stats.of(request.queue.topic).waits[wait.reason.name.lower()] += 1
         warning = self._counters.warning(wait)
         if warning is not None:
             log.warning("group %s: %s", self._core.group, warning)
@@ -152,29 +162,26 @@ class Popper:
             else:
                 self._wait(request, wait)
             return
-        core.stats.add_pull(request.queue.topic, round(took * 1000))
+        core.stats.add_found(request.queue.topic, took, len(result.body))
         request.rest = result.header.rest_num
-        messages = self._decode(request.queue, result)
-        ends = now + result.header.invisible_time / 1000
+        answer = self._decode(request.queue, result, now + result.header.invisible_time / 1000)
         if self._settings.filter_hooks:
-            self._spawn(self._take_with_hooks(request, sub, messages, ends), request)
+            self._spawn(self._take_with_hooks(request, sub, answer), request)
         else:
-            self._take(request, messages, tag_filtered(messages, sub), ends)
+            self._take(request, answer, tag_filtered(answer.messages, sub))
 
-    def _decode(self, queue: MessageQueue, result: PopResult) -> list[ReceivedMessage]:
+    def _decode(self, queue: MessageQueue, result: PopResult, ends: float) -> _Answer:
         assert result.header is not None
         messages, corrupt = decode_records(result.body, broker_name=queue.broker_name)
         for record in corrupt:
             log.error("%s: %d bytes of a pop are no message and are passed over: %s", queue, record.size, record.reason)
-        set_check_points(messages, result.header, queue.broker_name, order=self._settings.orderly)
+        points = set_check_points(messages, result.header, queue.broker_name, order=self._settings.orderly)
         topic = self._core.names.shown_topic(queue.topic)
         for message in messages:
             message.topic = topic  # a retried one may come under the name of the retry topic
-        return messages
+        return _Answer(messages, dict(zip(map(id, messages), points, strict=True)), ends)
 
-    async def _take_with_hooks(
-        self, request: PopRequest, sub: SubscriptionData, messages: list[ReceivedMessage], ends: float
-    ) -> None:
+    async def _take_with_hooks(self, request: PopRequest, sub: SubscriptionData, answer: _Answer) -> None:
         loop = asyncio.get_running_loop()
         settings = self._settings
         kept = await loop.run_in_executor(
@@ -183,14 +190,12 @@ class Popper:
             settings.filter_hooks,
             settings.group,
             self._core.names.shown_queue(request.queue),
-            tag_filtered(messages, sub),
+            tag_filtered(answer.messages, sub),
             settings.unit_mode,
         )
-        self._take(request, messages, kept, ends)
+        self._take(request, answer, kept)
 
-    def _take(
-        self, request: PopRequest, messages: list[ReceivedMessage], kept: list[ReceivedMessage], ends: float
-    ) -> None:
+    def _take(self, request: PopRequest, answer: _Answer, kept: list[ReceivedMessage]) -> None:
         """Hand over what was wanted; what was not is done (Java's `processPopResult`)."""
         core, pq = self._core, request.process_queue
         core.stats.add_pulled(request.queue.topic, len(kept))
@@ -198,10 +203,11 @@ class Popper:
         wanted: dict[Lease, list[ReceivedMessage]] = {}
         unwanted: list[tuple[Lease, ReceivedMessage]] = []
         ours = set(map(id, kept))
-        for message in messages:
-            lease = leases.get(message.queue)
+        for message in answer.messages:
+            queue = message.queue
+            lease = leases.get(queue)
             if lease is None:
-                lease = leases[message.queue] = Lease(pq, request.queue.topic, message.queue, ends)
+                lease = leases[queue] = Lease(pq, request.queue.topic, queue, answer.ends, answer.points)
             if id(message) not in ours:
                 unwanted.append((lease, message))
             elif message.reconsume_times > self.consumption.max_times:

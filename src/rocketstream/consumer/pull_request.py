@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rocketstream.cluster.versions import V5_0_0
 from rocketstream.consumer.flow_control import Wait
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.settings import ConsumerSettings
@@ -38,9 +39,13 @@ def pull_flags(
     )
 
 
-def pull_code(flags: int) -> RequestCode:
-    """PULL_MESSAGE, or LITE_PULL_MESSAGE with its flag (PULL-20)."""
-    return RequestCode.LITE_PULL_MESSAGE if flags & LITE_PULL else RequestCode.PULL_MESSAGE
+def pull_code(flags: int, version: int | None = None) -> RequestCode:
+    """PULL_MESSAGE, or LITE_PULL_MESSAGE with its flag (PULL-20), where the broker is of a version that knows it.
+
+    Brokers before 5.0 do not; Java's client of their time sends them PULL_MESSAGE with the flag.
+    """
+    knows_it = version is None or version >= V5_0_0
+    return RequestCode.LITE_PULL_MESSAGE if flags & LITE_PULL and knows_it else RequestCode.PULL_MESSAGE
 
 
 class PullRequest:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rocketstream.consumer")
 
 AGAIN_AFTER_BROKER_FLOW_CONTROL = 0.020
+# Java pulls again at once, and so without end, from a slave that lacks what its dead master had.
+AGAIN_WHEN_BEHIND = 1.0
 PAUSE_AFTER_ILLEGAL_OFFSET = 10.0
 _PULL = int(RequestCode.PULL_MESSAGE)
 _GO_AWAY = int(ResponseCode.GO_AWAY)
@@ -55,6 +57,10 @@ class Puller:
 
     waits_at_broker = True
     """Whether a broker holds a pull back that finds nothing."""
+    lite = False
+    """Whether these are lite pulls: of another code, and without the group's offset (PULL-14, PULL-20)."""
+    again_after_error = AGAIN_AFTER_ERROR
+    """Seconds until the next try after a pull that failed."""
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
@@ -95,6 +101,7 @@ class Puller:
 
     def _wait(self, request: PullRequest, wait: Wait) -> None:
         request.waiting = wait
+        self._core.stats.of(request.queue.topic).waits[wait.reason.name.lower()] += 1
         warning = self._counters.warning(wait)
         if warning is not None:
             log.warning("group %s: %s", self._core.group, warning)
@@ -174,13 +181,14 @@ class Puller:
                 f" {sub.expression_type}, which the subscription to topic {sub.topic!r} asks for"
             )
         commit_offset = 0
-        if self._settings.model is MessageModel.CLUSTERING:
+        if self._settings.model is MessageModel.CLUSTERING and not self.lite:
             commit_offset = max(core.offsets.read_memory(request.queue), 0)
         flags = pull_flags(
             commit=commit_offset > 0 and not broker.is_slave,  # PULL-13, PULL-17
             suspend=self.waits_at_broker,
             subscription=self._settings.post_subscription_when_pull,
             class_filter=sub.class_filter_mode,
+            lite=self.lite,
         )
         fields = request.header(self._settings, core.group, sub)
         fields["queueOffset"] = str(request.next_offset)
@@ -188,7 +196,7 @@ class Puller:
         fields["commitOffset"] = str(commit_offset)
         # PULL-03 again: the pull that follows an answer at once has not come through `pull`.
         request.pulling_since = request.process_queue.last_pull_at = self._now()
-        command = make_request(pull_code(flags), fields)
+        command = make_request(pull_code(flags, broker.version), fields)
         remoting, timeout = core.instance.remoting, self._settings.pull_timeout
         answered = partial(self._answered, request, sub, address)
         if not remoting.try_invoke(address, command, request.pulling_since + timeout, answered):
@@ -215,6 +223,8 @@ class Puller:
             self._failed(request, failure)
             return
         self.targets.suggest(request.queue, result.suggested_broker_id)  # RES-01
+        if self._is_behind(request, result, address):
+            return
         request.broker_max = result.max_offset
         # A pull that waited at the broker was answered by what is subscribed now, not by what was when it was sent.
         sub = self._core.subscriptions.get(request.queue.topic, sub)
@@ -228,7 +238,7 @@ class Puller:
         core = self._core
         self._take_rest(request)
         if result.status is PullStatus.FOUND:
-            core.stats.add_pull(request.queue.topic, self._elapsed_ms(request))
+            core.stats.add_found(request.queue.topic, self._elapsed(request), len(result.body))
             asked = request.next_offset
             request.next_offset = result.next_offset
             if self._settings.filter_hooks:
@@ -243,15 +253,27 @@ class Puller:
         elif result.status is PullStatus.OFFSET_ILLEGAL:
             self._offset_illegal(request, result)
         else:
-            # RES-09: only an empty queue says that everything before this offset is done.
             request.next_offset = result.next_offset
             if not request.process_queue.count:
-                core.offsets.update(request.queue, result.next_offset, increase_only=True)
+                self._all_done(request)
             core.pull_service.now(request)
 
-    def _elapsed_ms(self, request: PullRequest) -> int:
+    def _is_behind(self, request: PullRequest, result: PullResult, address: str) -> bool:
+        """Whether a slave, all there is, says "again at once" because it lacks what its master had; then later."""
+        again_here = result.status is PullStatus.NO_MATCHED_MSG and self.targets.slave_of(request.queue) == address
+        if not again_here or result.next_offset != request.next_offset:
+            return False
+        text = f"slave {address} has not got to offset {request.next_offset}, and its master is away"
+        self._wait(request, Wait(AGAIN_WHEN_BEHIND, WaitReason.SLAVE_BEHIND, text))
+        return True
+
+    def _all_done(self, request: PullRequest) -> None:
+        """RES-09: only an empty queue says that everything before its next offset is done."""
+        self._core.offsets.update(request.queue, request.next_offset, increase_only=True)
+
+    def _elapsed(self, request: PullRequest) -> float:
         since = request.pulling_since
-        return 0 if since is None else round((self._now() - since) * 1000)
+        return 0.0 if since is None else self._now() - since
 
     def _far_from_limits(self, request: PullRequest, asked: int) -> bool:
         """Whether the next pull is certain to be allowed, whatever is in this answer."""
@@ -311,6 +333,9 @@ class Puller:
         messages, corrupt = decode_records(
             result.body, queue=queue, min_offset=result.min_offset, max_offset=result.max_offset
         )
+        if result.offset_delta:  # a static topic's queue that has moved: its records tell the offsets of where they lie
+            for message in messages:
+                message.queue_offset += result.offset_delta
         for record in corrupt:
             log.error(
                 "%s: %d bytes at %d of an answer for offset %d are no message and are passed over: %s",
@@ -349,12 +374,14 @@ class Puller:
         request.pulling_since = None
         if not core.is_running:
             return
-        seconds, reason = AGAIN_AFTER_ERROR, WaitReason.PULL_FAILED
+        seconds, reason = self.again_after_error, WaitReason.PULL_FAILED
         if isinstance(error, BrokerError):
             if error.code == ResponseCode.FLOW_CONTROL:
                 seconds, reason = AGAIN_AFTER_BROKER_FLOW_CONTROL, WaitReason.BROKER_FLOW_CONTROL
             elif error.code in _UNKNOWN_TO_BROKER:
                 core.heartbeat_soon()
+        if reason is WaitReason.PULL_FAILED and self.targets.failed(request.queue, error, self._now()):
+            core.spawn(core.instance.routes.refresh_all([request.queue.topic]))
         retry = request.queue.topic.startswith(RETRY_PREFIX)
         level = logging.DEBUG if retry or reason is WaitReason.BROKER_FLOW_CONTROL else logging.WARNING
         log.log(level, "pulling %s failed, again in %g s: %s", request.queue, seconds, error)

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import ssl
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketstream.cluster.client import ClientState
+from rocketstream.cluster.client import BoundToProcess, ClientState
 from rocketstream.cluster.names import RETRY_PREFIX, check_topic, check_wrapped_topic
-from rocketstream.cluster.settings import ClientSettings, make_settings
+from rocketstream.cluster.settings import CLIENT_SETTINGS, ClientSettings, make_settings
 from rocketstream.consumer.core import ConsumerCore
 from rocketstream.consumer.expressions import Sql, Tag, subscription_to
 from rocketstream.consumer.listener import HandlerFunction, ListenerFunction, make_listener
@@ -26,8 +25,9 @@ from rocketstream.consumer.start_from import StartFrom
 from rocketstream.consumer.status import ConsumerStatus
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.message import MessageQueue
-from rocketstream.remoting.acl import Credentials
+from rocketstream.remoting.acl import AnyCredentials
 from rocketstream.remoting.hooks import RpcHook
+from rocketstream.remoting.tls import Tls
 from rocketstream.wire.codes import MessageModel
 
 T = TypeVar("T")
@@ -35,17 +35,10 @@ HandlerT = TypeVar("HandlerT", bound=HandlerFunction)
 
 log = logging.getLogger("rocketstream.consumer")
 
-_CLIENT_SETTINGS = (
-    "address_server",
-    "unit_name",
-    "heartbeat_interval",
-    "poll_name_server_interval",
-    "persist_offset_interval",
-    "api_timeout",
-)
+_CLIENT_SETTINGS = (*CLIENT_SETTINGS, "persist_offset_interval")
 
 
-class ConsumerFace:
+class ConsumerFace(BoundToProcess):
     """What the plain and the `aio` consumer have in common: everything that needs no waiting."""
 
     def __init__(
@@ -58,8 +51,8 @@ class ConsumerFace:
         model: MessageModel = MessageModel.CLUSTERING,
         start_from: StartFrom = StartFrom.LAST,
         instance_name: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | ssl.SSLContext = False,
+        credentials: AnyCredentials | None = None,
+        tls: Tls = False,
         rpc_hooks: Sequence[RpcHook] = (),
         **settings: Any,
     ) -> None:
@@ -112,8 +105,8 @@ class ConsumerFace:
 
     @property
     def metrics(self) -> Mapping[str, Mapping[str, int]]:
-        """What was pulled and consumed so far, per topic."""
-        return self._core.stats.snapshot()
+        """What was pulled, consumed, sent back, ... so far, per topic (`docs/howto-metrics.md`)."""
+        return self._core.stats.metrics()
 
     def set_listener(self, listener: ListenerFunction) -> None:
         """Give the function that is called with messages; before the start."""
@@ -154,6 +147,7 @@ class ConsumerFace:
         self._core.subscribing.before_start(topic, expression)
 
     def _check_new(self, what: str) -> None:
+        self._core.check_process()
         if self._core.state is not ClientState.CREATE_JUST:
             raise ClientStateError(f"{self._core.what} is {self.state.value}: {what} comes before start()")
 
@@ -184,6 +178,7 @@ class PushConsumer(ConsumerFace):
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop pulling, let running listeners end (up to `timeout` seconds), store offsets, leave the group."""
+        self._core.check_process()
         if self._core.state is ClientState.RUNNING:
             self._run(self._core.shutdown(timeout))
 
@@ -194,7 +189,8 @@ class PushConsumer(ConsumerFace):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.shutdown()
+        if error is None or not self._core.io.is_elsewhere:  # what ends a forked child is not hidden
+            self.shutdown()
 
     def run(self) -> None:
         """Start, stay until SIGINT or SIGTERM, then shut down; for the main thread of a program."""
@@ -202,6 +198,7 @@ class PushConsumer(ConsumerFace):
 
     def _run_until(self, over: threading.Event) -> None:
         """Start, stay until somebody sets the event, as SIGINT and SIGTERM do, then shut down."""
+        self._core.check_process()
         previous = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -220,6 +217,7 @@ class PushConsumer(ConsumerFace):
 
     def subscribe(self, topic: str, expression: str | Tag | Sql = "*") -> None:
         """Subscribe to a topic, before or after the start; a second time replaces the expression."""
+        self._core.check_process()
         check_topic(topic)
         if self._settings.namespace:
             check_wrapped_topic(self._settings.namespace, topic)

@@ -35,7 +35,7 @@ class QueueLocks:
 
     async def lock(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Ask the brokers for these queues; return those that were granted."""
-        by_broker = _by_broker(queues)
+        by_broker = self._by_broker(queues)
         granted = await asyncio.gather(*(self._lock_at(name, some) for name, some in by_broker.items()))
         return frozenset().union(*granted)
 
@@ -55,7 +55,7 @@ class QueueLocks:
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
         """Give locks back, so that another member need not wait until they expire."""
-        await asyncio.gather(*(self._unlock_at(name, some) for name, some in _by_broker(queues).items()))
+        await asyncio.gather(*(self._unlock_at(name, some) for name, some in self._by_broker(queues).items()))
 
     async def _lock_at(self, broker_name: str, queues: frozenset[MessageQueue]) -> frozenset[MessageQueue]:
         core = self._core
@@ -85,9 +85,8 @@ class QueueLocks:
         topic = next(iter(queues)).topic
         return await self._core.instance.routes.broker(topic, broker_name, MASTER_ID, only_this=True)
 
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, frozenset[MessageQueue]]:
-    grouped: dict[str, set[MessageQueue]] = {}
-    for queue in queues:
-        grouped.setdefault(queue.broker_name, set()).add(queue)
-    return {name: frozenset(some) for name, some in grouped.items()}
+    def _by_broker(self, queues: Iterable[MessageQueue]) -> dict[str, frozenset[MessageQueue]]:
+        grouped: dict[str, set[MessageQueue]] = {}
+        for queue in queues:
+            grouped.setdefault(self._core.instance.routes.broker_name_of(queue), set()).add(queue)
+        return {name: frozenset(some) for name, some in grouped.items()}

@@ -19,7 +19,14 @@ from rocketstream.consumer.pop_request import PopProcessQueue, PopRequest, Reque
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.pull_request import PullRequest
 from rocketstream.consumer.start_offset import start_offset
-from rocketstream.errors import ClientStateError, OffsetUnknownError, RocketStreamError, TopicRouteNotFoundError
+from rocketstream.errors import (
+    AccessDeniedError,
+    ClientStateError,
+    OffsetUnknownError,
+    RocketStreamError,
+    TopicRouteNotFoundError,
+    denial_behind,
+)
 from rocketstream.message import MessageQueue
 from rocketstream.wire.codes import MessageModel, MessageRequestMode
 
@@ -54,6 +61,8 @@ class Rebalancer:
         self._told: dict[str, tuple[frozenset[MessageQueue], frozenset[MessageQueue]]] = {}
         self.problems: dict[str, str] = {}
         """Why a topic has no queues, for whoever asks."""
+        self.denied: dict[str, AccessDeniedError] = {}
+        """Topics that a broker's access control keeps from us."""
 
     def __repr__(self) -> str:
         return f"<Rebalancer of group {self._core.group}, {len(self.requests)} queues>"
@@ -78,6 +87,7 @@ class Rebalancer:
         """Share out the queues of every subscribed topic; False if something has to be done again soon (REB-02)."""
         async with self._lock:
             balanced = True
+            self.denied.clear()
             for topic in self.problems.keys() - self._core.subscriptions.keys():
                 del self.problems[topic]
             for topic in tuple(self._core.subscriptions):
@@ -91,11 +101,15 @@ class Rebalancer:
                 except Exception as error:
                     self._failed(topic, error)
                     balanced = False
-            return await self._drop_unsubscribed() and balanced
+            balanced = await self._drop_unsubscribed() and balanced
+            self._core.stats.of_group.rebalances["balanced" if balanced else "again"] += 1
+            return balanced
 
     def _failed(self, topic: str, error: Exception) -> None:
         self.problems[topic] = str(error) or type(error).__name__
-        if not topic.startswith(RETRY_PREFIX):
+        if isinstance(error, AccessDeniedError):
+            self.denied[topic] = error
+        if not topic.startswith(RETRY_PREFIX) or topic in self.denied:
             known = isinstance(error, RocketStreamError)
             log.warning(
                 "group %s: the queues of topic %r stay as they are: %s",
@@ -108,17 +122,22 @@ class Rebalancer:
     async def _topic(self, topic: str) -> bool:
         core = self._core
         queues = (await core.instance.routes.get(topic)).read_queues
-        if self._settings.model is MessageModel.BROADCASTING:
-            assignment = Assignment(dict.fromkeys(queues, MessageRequestMode.PULL), queues)
-        else:
-            assignment = await self._assign(topic, queues)
+        assignment = await self._share(topic, queues)
         await core.modes.follow(topic, assignment.queues.values())
         balanced = await self._update(topic, assignment.queues)
         mine = frozenset(queue for queue in self.assigned if queue.topic == topic)
         if self._told.get(topic) != (frozenset(queues), mine):
             self._told[topic] = (frozenset(queues), mine)
             await self._changed(topic, frozenset(queues), mine)
+        if topic in self.denied:  # it is no queue's own trouble that will pass
+            raise self.denied[topic]
         return balanced
+
+    async def _share(self, topic: str, queues: Collection[MessageQueue]) -> Assignment:
+        """Our share of a topic's queues."""
+        if self._settings.model is MessageModel.BROADCASTING:
+            return Assignment(dict.fromkeys(queues, MessageRequestMode.PULL), queues)
+        return await self._assign(topic, queues)
 
     async def _assign(self, topic: str, queues: Collection[MessageQueue]) -> Assignment:
         core = self._core
@@ -151,12 +170,16 @@ class Rebalancer:
         """REB-09."""
         core = self._core
         await core.queues_changed(topic, len(mine))
-        listener = self._settings.queue_listener
-        if listener is not None:
-            loop = asyncio.get_running_loop()
+        if self._settings.queue_listener is not None:
             shown = core.names.shown_queue
-            told = (core.names.shown_topic(topic), frozenset(map(shown, queues)), frozenset(map(shown, mine)))
-            await self._unless_ended(loop.run_in_executor(core.hook_threads, tell_queues, listener, *told))
+            await self._tell(core.names.shown_topic(topic), frozenset(map(shown, queues)), frozenset(map(shown, mine)))
+
+    async def _tell(self, topic: str, queues: frozenset[MessageQueue], mine: frozenset[MessageQueue]) -> None:
+        """Tell the user's listener, on another thread."""
+        work = asyncio.get_running_loop().run_in_executor(
+            self._core.hook_threads, tell_queues, self._settings.queue_listener, topic, queues, mine
+        )
+        await self._unless_ended(work)
 
     # --- losing -----------------------------------------------------------------------------------------------------
 
@@ -187,6 +210,7 @@ class Rebalancer:
             self._core.consumption.settle()  # what was finished before the loss counts
         for request in lost:
             request.process_queue.drop()
+            self._core.stats.of(request.queue.topic).lost += 1
         return all(await asyncio.gather(*map(self._lose, lost)))
 
     async def _lose(self, request: Request) -> bool:
@@ -296,19 +320,28 @@ class Rebalancer:
             async with gate:
                 offset = await self.start_offset(queue)
         except OffsetUnknownError as error:
-            log.warning("group %s: %s; the queue is left alone for now", core.group, error)
+            refusal = denial_behind(error)
+            if refusal is None:
+                log.warning("group %s: %s; the queue is left alone for now", core.group, error)
+            else:
+                self.denied[queue.topic] = refusal
             return False
         if not core.is_alive:
             return False
         now = core.clock.monotonic()
-        pq = ProcessQueue(queue, now=now)
+        pq = self.new_process_queue(queue, now)
         if core.needs_locks:
             pq.set_locked(now)
         request = PullRequest(core.group, queue, pq, offset, mode)
         self.requests[queue] = request
+        core.stats.of(queue.topic).won += 1
         log.info("group %s wins %s and begins at offset %d", core.group, queue, offset)
         core.begin_pulling(request)
         return True
+
+    def new_process_queue(self, queue: MessageQueue, now: float) -> ProcessQueue:
+        """Where the messages of a queue that was won are cached."""
+        return ProcessQueue(queue, now=now)
 
     def _win_pop(self, queue: MessageQueue) -> bool:
         core = self._core
@@ -317,6 +350,7 @@ class Rebalancer:
         pq = PopProcessQueue(queue, now=core.clock.monotonic())
         request = PopRequest(core.group, queue, pq, init_mode_of(self._settings.start_from))
         self.requests[queue] = request
+        core.stats.of(queue.topic).won += 1
         log.info("group %s pops %s from now on", core.group, queue)
         core.begin_pulling(request)
         return True

@@ -16,7 +16,7 @@ from rocketstream.cluster.versions import V5_0_0
 from rocketstream.consumer.allocation import AllocateAveragely, AllocateAveragelyByCircle
 from rocketstream.consumer.assignment import Assignment, broker_side
 from rocketstream.errors import ClientStateError, RocketStreamError
-from rocketstream.wire.check_point import pop_retry_topic
+from rocketstream.wire.check_point import pop_retry_topic, pop_retry_topic_v2
 from rocketstream.wire.codes import MessageRequestMode
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class RequestModes:
         self._core = core
         self._modes: dict[str, MessageRequestMode] = {}
         self._retry_topics: dict[str, str] = {}
+        self._once_popped: set[str] = set()
         self._told = False
 
     def __repr__(self) -> str:
@@ -49,6 +50,15 @@ class RequestModes:
         strategy = settings.allocate_strategy.name
         asked_for = not settings.client_rebalance and strategy in _AT_BROKERS
         route = await core.instance.routes.get(topic)
+        if route.leaders:
+            # Brokers assign the queues that they have, not a static topic's logical ones: half of it would be nobody's.
+            log.log(
+                logging.INFO if asked_for else logging.DEBUG,
+                "static topic %r is pulled, and shared out by the members of group %s",
+                topic,
+                core.group,
+            )
+            return None
         if not self._can_be_asked(route.brokers) or (topic.startswith(RETRY_PREFIX) and not asked_for):
             if asked_for and not self._told:
                 self._told = True
@@ -99,17 +109,35 @@ class RequestModes:
         mode = MessageRequestMode.POP if MessageRequestMode.POP in found else MessageRequestMode.PULL
         before = self._modes.get(topic)
         if mode is before:
+            if topic in self._once_popped:  # a broker makes the newer one when the first message is to come again
+                await self._pull_newer(topic)
             return
         self._modes[topic] = mode
-        core, retry = self._core, pop_retry_topic(topic, self._core.group)
+        core = self._core
+        old, newer = pop_retry_topic(topic, core.group), pop_retry_topic_v2(topic, core.group)
         if mode is MessageRequestMode.POP:
             log.info("group %s pops topic %r", core.group, topic)
-            self._retry_topics.pop(retry, None)
-            core.subscriptions.pop(retry, None)
-        elif before is not None or await self._exists(topic, retry):
+            self._once_popped.discard(topic)
+            for retry in (old, newer):
+                self._retry_topics.pop(retry, None)
+                core.subscriptions.pop(retry, None)
+            return
+        if before is not None:
+            self._once_popped.add(topic)
+        if before is not None or await self._exists(topic, old):
             log.info("group %s pulls topic %r, and what it popped and did not acknowledge", core.group, topic)
-            self._retry_topics[retry] = topic
-            core.subscribing.put_retry(retry)
+            self._pull_retries(old, topic)
+        await self._pull_newer(topic)
+
+    def _pull_retries(self, retry: str, topic: str) -> None:
+        self._retry_topics[retry] = topic
+        self._core.subscribing.put_retry(retry)
+
+    async def _pull_newer(self, topic: str) -> None:
+        """Only brokers with enableRetryTopicV2 have that topic. (Java's client leaves what lies there alone.)"""
+        newer = pop_retry_topic_v2(topic, self._core.group)
+        if newer not in self._retry_topics and await self._exists(topic, newer):
+            self._pull_retries(newer, topic)
 
     async def _exists(self, topic: str, retry: str) -> bool:
         route = self._core.instance.routes.cached(topic)
@@ -130,3 +158,4 @@ class RequestModes:
                 subscriptions.pop(retry, None)
         for topic in [topic for topic in self._modes if topic not in subscriptions]:
             del self._modes[topic]
+            self._once_popped.discard(topic)

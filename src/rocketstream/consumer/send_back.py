@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.names import retry_topic
+from rocketstream.cluster.route import is_logical
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.errors import BrokerNotFoundError
@@ -26,8 +27,6 @@ log = logging.getLogger("rocketstream.consumer")
 _TIMEOUT: Final = 5.0
 # The first two delay levels, 1 s and 5 s, are too short for whatever made a message fail.
 _FIRST_RETRY_LEVEL: Final = 3
-# The broker name of a static topic's queues stands for no broker: nobody there could find the message by its offset.
-_LOGICAL_BROKER_PREFIX: Final = "__syslo__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +113,8 @@ class SendBack:
         topic = self._names.real_topic(message.topic)
         maximum = self._settings.max_reconsume_times_concurrent
         broker_name = message.broker_name or queue.broker_name
-        if not (broker_name.startswith(_LOGICAL_BROKER_PREFIX) or queue.broker_name.startswith(_LOGICAL_BROKER_PREFIX)):
+        # The broker name of a static topic's queues stands for no broker: nobody could find the message by its offset.
+        if not (is_logical(broker_name) or is_logical(queue.broker_name)):
             header = send_back_header(message, self._group, delay_level, maximum, self._settings.unit_mode, topic)
             try:
                 await self._to_its_broker(broker_name, header)

@@ -14,6 +14,7 @@ from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.members import Service, ServiceOrder
 from rocketstream.consumer.inner_producer import InnerProducer
 from rocketstream.consumer.pull_service import PullService
+from rocketstream.consumer.questions import OperatorQuestions
 from rocketstream.consumer.rebalance_service import RebalanceService
 from rocketstream.wire.bodies.offsets import ResetOffsetBody
 from rocketstream.wire.codes import RequestCode, ResponseCode
@@ -39,6 +40,7 @@ class ConsumerServices:
         self.pull = PullService(instance.clock, self._consumers.get)
         self.rebalance = RebalanceService(instance.clock, rebalance_interval, self._consumers.values)
         self.inner_producer = InnerProducer(instance)
+        self.questions = OperatorQuestions(instance)
         register = instance.remoting.register_processor
         register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
         register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offset)
@@ -54,9 +56,11 @@ class ConsumerServices:
     def join(self, consumer: ConsumerCore) -> None:
         """A consumer has registered at the instance."""
         self._consumers[consumer.group] = consumer
+        self.questions.join(consumer.answers)
 
     def leave(self, consumer: ConsumerCore) -> None:
         """A consumer has gone."""
+        self.questions.leave(consumer.answers)
         if self._consumers.get(consumer.group) is consumer:
             del self._consumers[consumer.group]
 

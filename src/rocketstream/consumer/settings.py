@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketstream.cluster.names import check_group, check_wrapped_group
 from rocketstream.cluster.settings import check_trace
@@ -18,7 +18,11 @@ from rocketstream.consumer.hooks import ConsumeHook, FilterHook, QueueChange, Qu
 from rocketstream.consumer.offset_store import OffsetStore
 from rocketstream.consumer.start_from import StartFrom
 from rocketstream.errors import ConfigurationError
+from rocketstream.otel import OpenTelemetry, check_otel
 from rocketstream.wire.codes import MessageModel
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 UNLIMITED: Final = 2**31 - 1
 """Java's `Integer.MAX_VALUE`: so often a message is consumed again in order, unless a setting says less."""
@@ -64,18 +68,27 @@ class ConsumerSettings:
     """How messages are pulled, cached, consumed, tried again and shared out."""
 
     group: str
+    """The group whose member it is."""
     model: MessageModel = MessageModel.CLUSTERING
+    """Whether members share the messages, or every member gets every message (BROADCASTING)."""
     orderly: bool = False
+    """Whether a queue's messages are consumed one after the other."""
     start_from: StartFrom = StartFrom.LAST
+    """Where a group begins that has no offset yet."""
     consume_thread_min: int = 20
+    """How many listeners run at a time."""
     consume_thread_max: int = 20
+    """How many of them while there is a backlog."""
     adjust_thread_pool_threshold: int = 100_000
     """With so many messages waiting, the pool of listeners grows towards its maximum."""
     pull_batch_size: int = 32
+    """How many messages a pull asks for."""
     pull_batch_size_in_bytes: int = 256 * 1024
+    """And how many bytes of them, where the broker knows that limit."""
     consume_message_batch_max_size: int = 1
     """How many messages a listener gets at most in one call."""
     pull_threshold_for_queue: int = 1_000
+    """With so many messages of a queue cached, it is not pulled."""
     pull_threshold_size_for_queue: int = 100
     """MiB of bodies of one queue that are cached."""
     pull_threshold_for_topic: int | None = None
@@ -83,28 +96,45 @@ class ConsumerSettings:
     pull_threshold_size_for_topic: int | None = None
     """MiB, otherwise as `pull_threshold_for_topic`."""
     consume_concurrently_max_span: int = 2_000
+    """With so many offsets from the first cached message to the last, a queue is not pulled; not when orderly."""
     pull_interval: float = 0.0
+    """The pause between two pulls of a queue."""
     max_reconsume_times: int = -1
     """-1: 16 times, or without limit when orderly."""
     suspend_current_queue_time: float = 1.0
+    """The pause of an ordered queue after a failure."""
     consume_timeout: float = 15 * 60.0
+    """A message that its listener has not finished after so long is given back to the broker."""
     post_subscription_when_pull: bool = False
+    """Whether every pull carries the expression, instead of the heartbeat alone."""
     allocate_strategy: AllocateStrategy = field(default_factory=AllocateAveragely)
+    """How queues are shared out; the same for all members of a group."""
     offset_store: OffsetStore | None = None
     """None: at the brokers, or in a local file in broadcasting."""
     namespace: str | None = None
+    """Wrapped around topics and the group on their way out, stripped on their way in."""
     unit_mode: bool = False
+    """Java's setting of that name."""
     trace: bool | str = False
     """True: everything consumed is noted in RocketMQ's trace topic; a text: in a topic of that name."""
+    otel: bool | OpenTelemetry | TracerProvider = False
+    """True, or a TracerProvider: every call of the listener is a span of OpenTelemetry."""
     consume_hooks: Sequence[ConsumeHook] = ()
+    """They see what is consumed, before and after."""
     filter_hooks: Sequence[FilterHook] = ()
+    """They leave messages out before a listener gets them."""
     queue_listener: QueueListener | QueueChange | None = None
+    """Told which queues a topic has and which are ours, when those change."""
     client_rebalance: bool = True
     """False: the brokers say which queues are whose."""
     pop_invisible_time: float = 60.0
+    """How long a popped message is kept from others until it is acknowledged (5.x)."""
     pop_batch_nums: int = 32
+    """How many messages a pop asks for."""
     pop_threshold_for_queue: int = 96
+    """With so many popped messages of a queue not consumed, it is not popped."""
     rebalance_interval: float = 20.0
+    """How often queues are shared out anew when nobody comes or goes."""
     broker_suspend_max_time: float = 15.0
     """How long a broker holds a pull back that finds nothing."""
     pull_timeout: float = 30.0
@@ -128,6 +158,7 @@ class ConsumerSettings:
         check_strategy("allocate_strategy", self.allocate_strategy)
         self._check_offset_store()
         check_trace(self.trace)
+        check_otel(self.otel)
         for name, kind in (("consume_hooks", ConsumeHook), ("filter_hooks", FilterHook)):
             self._check_hooks(name, kind)
         self._check_queue_listener()

@@ -7,9 +7,10 @@ totals that are taken each 10 s; asking is for any thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from rocketstream.consumer.meters import GroupMeters, TopicMeters
 from rocketstream.wire.bodies.running_info import ConsumeStatus
 
 SAMPLE_INTERVAL: Final = 10.0
@@ -17,6 +18,19 @@ _HOUR_SAMPLE_INTERVAL: Final = 600.0
 _SAMPLES: Final = 7  # six intervals lie between seven samples
 # A timer is early or late at times: so much younger than the window a sample may be to begin it.
 _SLACK: Final = SAMPLE_INTERVAL / 2
+
+
+_TOTALS: Final = (
+    "pulls",
+    "pull_ms",
+    "pulled_messages",
+    "ok_messages",
+    "failed_messages",
+    "listener_calls",
+    "listener_ms",
+    *TopicMeters().counts(),
+)
+"""The names of what `ConsumeStats.metrics` tells of each topic."""
 
 
 class _Totals(NamedTuple):
@@ -56,11 +70,14 @@ class _TopicCounts:
 class ConsumeStats:
     """The counts of one group in this client. `sample` wants to be called each 10 s."""
 
-    __slots__ = ("_topics", "group")
+    __slots__ = ("_topics", "group", "meters", "of_group")
 
     def __init__(self, group: str) -> None:
         self.group = group
         self._topics: dict[str, _TopicCounts] = {}
+        self.meters: dict[str, TopicMeters] = {}
+        """What else is counted of a topic; `of` makes what is missing."""
+        self.of_group = GroupMeters()
 
     def __repr__(self) -> str:
         return f"ConsumeStats({self.group!r}, {self.snapshot()!r})"
@@ -71,6 +88,13 @@ class ConsumeStats:
         counts.pulls += 1
         counts.pull_ms += rt_ms
         counts.pulled += n
+
+    def add_found(self, topic: str, seconds: float, size: int) -> None:
+        """A pull took so long, and its answer had messages and so many bytes; `add_pulled` tells how many were left."""
+        self.add_pull(topic, round(seconds * 1000))
+        meters = self.of(topic)
+        meters.pull.observe(seconds)
+        meters.pulled_bytes += size
 
     def add_pulled(self, topic: str, n: int) -> None:
         """So many messages of a pull were left once filters had seen them: Java counts these."""
@@ -89,6 +113,20 @@ class ConsumeStats:
         counts = self._topics.get(topic) or self._new(topic)
         counts.consumed += n
         counts.consume_ms += ms_total
+
+    def add_calls(self, topic: str, seconds: Sequence[float]) -> None:
+        """Calls of the listener took so long, each."""
+        # What rounds to 0 ms need not be added up one by one.
+        slow = [round(took * 1000) for took in seconds if took >= 0.0005]
+        self.add_consume_rt(topic, sum(slow), len(seconds))
+        self.of(topic).listener.observe_all(seconds)
+
+    def of(self, topic: str) -> TopicMeters:
+        """The other counts of a topic, to be added to."""
+        meters = self.meters.get(topic)
+        if meters is None:
+            meters = self.meters[topic] = TopicMeters()
+        return meters
 
     def add_all(self, counted: Mapping[str, Mapping[str, int]]) -> None:
         """Add what others have counted, as their `snapshot` says it."""
@@ -146,6 +184,14 @@ class ConsumeStats:
             }
             for topic, counts in self._topics.copy().items()
         }
+
+    def metrics(self) -> Mapping[str, Mapping[str, int]]:
+        """The totals of `snapshot`, and everything else that is counted per topic."""
+        nothing = dict.fromkeys(_TOTALS, 0)
+        told = {topic: {**nothing, **counted} for topic, counted in self.snapshot().items()}
+        for topic, meters in self.meters.copy().items():
+            told.setdefault(topic, nothing.copy()).update(meters.counts())
+        return told
 
     def _new(self, topic: str) -> _TopicCounts:
         counts = self._topics[topic] = _TopicCounts()

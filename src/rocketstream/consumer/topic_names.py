@@ -57,11 +57,11 @@ class TopicNames:
     def restore(self, messages: Iterable[ReceivedMessage]) -> None:
         """Show retried messages under the topic they were sent to (CON-04), and every topic as its user knows it."""
         retry = self._retry_topic
-        popped = f"{retry}_"
+        popped = (f"{retry}_", f"{retry}+")  # the old and the newer name of a topic's retries
         for message in messages:
             topic = message.topic
             if topic == retry:
                 topic = message.properties.get(PropertyName.RETRY_TOPIC) or topic
             elif topic.startswith(popped):
-                topic = topic[len(popped) :]
+                topic = topic[len(retry) + 1 :]
             message.topic = self.shown_topic(topic)

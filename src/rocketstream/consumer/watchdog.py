@@ -44,6 +44,11 @@ class Watchdog:
         self._seen = seen
         return complaints
 
+    @property
+    def stalled(self) -> set[MessageQueue]:
+        """The queues that were found to stand still when it last looked."""
+        return {queue for queue, (_, _, patience) in self._seen.items() if patience > STILL_AFTER}
+
     def _complaint(self, status: QueueStatus, seconds: float) -> str:
         why = status.waits_for or "its last pull has not been answered"
         return (

@@ -223,6 +223,11 @@ class LoopWorkers(Generic[WorkT]):
         return f"<LoopWorkers {len(self._running)} of {self._size} running, {len(self._ready)} waiting>"
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where the work runs."""
+        return self._loop
+
+    @property
     def size(self) -> int:
         """How many calls may run at a time."""
         return self._size

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -18,70 +17,48 @@ from rocketstream.clock import SystemClock
 from rocketstream.cluster.client import ClientCore
 from rocketstream.cluster.names import check_topic, with_namespace, without_namespace
 from rocketstream.cluster.settings import ClientSettings
+from rocketstream.cluster.vip import explained
 from rocketstream.errors import (
     BrokerError,
     BrokerNotFoundError,
     ConfigurationError,
+    ConnectError,
     NameServerError,
     RemotingError,
     SendFailedError,
     TopicRouteNotFoundError,
 )
 from rocketstream.message import Message, MessageQueue
+from rocketstream.metrics import catalogue
+from rocketstream.metrics.values import Sample
+from rocketstream.otel import check_otel
 from rocketstream.producer.accumulator import Accumulator
+from rocketstream.producer.attempts import NotStoredSafely, has_moved, may_try, pause_before_next
 from rocketstream.producer.dispatch import BlockedCaller, Dispatcher, Outcome, Send
 from rocketstream.producer.hooks import SendContext, call, run_after, run_before
 from rocketstream.producer.introduction import Introductions
+from rocketstream.producer.meters import ProducerMeters
 from rocketstream.producer.outgoing import Outgoing, Preparation
 from rocketstream.producer.publish_routes import PublishRoutes
 from rocketstream.producer.queue_choice import FAILURE_LATENCY, QueueChooser, queue_for_key
 from rocketstream.producer.receipt import STATUS_BY_CODE, SendReceipt, SendStatus, read_receipt
 from rocketstream.producer.request_reply import PendingRequests
 from rocketstream.producer.settings import ProducerSettings
-from rocketstream.producer.trace import TraceDispatcher, publish_trace
+from rocketstream.producer.spans import SendSpans
+from rocketstream.producer.trace import FLUSH_TIMEOUT, TraceDispatcher, publish_traces
 from rocketstream.producer.user_future import UserFuture
 from rocketstream.remoting.replies import broker_error
 from rocketstream.wire.codes import ResponseCode
 from rocketstream.wire.command import Command
-from rocketstream.wire.trace import TRACE_TOPIC
+from rocketstream.wire.trace import TRACE_TOPIC, Trace
 
 log = logging.getLogger("rocketstream.producer")
 
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
-# What another broker may well do better (Java's retryResponseCodes).
-RETRY_CODES = frozenset(
-    map(
-        int,
-        (
-            ResponseCode.TOPIC_NOT_EXIST,
-            ResponseCode.SERVICE_NOT_AVAILABLE,
-            ResponseCode.SYSTEM_ERROR,
-            ResponseCode.SYSTEM_BUSY,
-            ResponseCode.NO_PERMISSION,
-            ResponseCode.NO_BUYER_ID,
-            ResponseCode.NOT_IN_CURRENT_UNIT,
-        ),
-    )
-)
-
-
-_BUSY_CODES = frozenset(map(int, (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL)))
-_BUSY_PAUSE = 0.05
 # Brokers that do not say otherwise are of this region; only what is shown in a trace depends on it.
 _TRACE_TIMEOUT = 5.0
-
-
-class _NotStoredSafely(Exception):
-    """An attempt that stored the message less safely than asked, where another broker was to be tried."""
-
-
-def _may_try(attempts: Sequence[tuple[str, BaseException]], retries: int) -> bool:
-    """Whether there is one more attempt to make: a refusal that others would repeat is final."""
-    if not attempts:
-        return True
-    error = attempts[-1][1]
-    return len(attempts) <= retries and not (isinstance(error, BrokerError) and error.code not in RETRY_CODES)
+_SPANS_TIMEOUT = 1.0
 
 
 class ProducerCore(ClientCore):
@@ -93,6 +70,7 @@ class ProducerCore(ClientCore):
         super().__init__(f"producer of group {producer.group!r}", settings, instance_name=instance_name, **others)
         self.producer = producer
         self.preparation = Preparation(producer, SystemClock())
+        self.meters = ProducerMeters()
         self._chooser = QueueChooser(latency_fault_tolerance=producer.latency_fault_tolerance)
         self._routes = PublishRoutes(self, producer.default_topic_queue_nums)
         self._trace: TraceDispatcher | None = None
@@ -132,6 +110,9 @@ class ProducerCore(ClientCore):
             topic = TRACE_TOPIC if self.producer.trace is True else self.producer.trace
             self._trace = TraceDispatcher(topic, self.clock, self._send_trace)
             self._trace_topic = with_namespace(self.producer.namespace, topic)
+        telemetry = check_otel(self.producer.otel)
+        if telemetry is not None:
+            self.preparation.spans = SendSpans(self.producer, telemetry, lambda: self.client_id, self._hook_threads)
         if self.producer.auto_batch:
             self._dispatcher.batch_with(
                 Accumulator(self.producer, self.preparation, self.clock, self._dispatcher.start)
@@ -141,9 +122,11 @@ class ProducerCore(ClientCore):
         """Tell the brokers and end."""
         self.requests.close(self.what)
         if self._trace is not None:
-            await self._trace.flush()
+            await self._trace.end(FLUSH_TIMEOUT if timeout is None else min(timeout, FLUSH_TIMEOUT))
         self._routes.close()
         await self.instance.unregister_producer(self.group)
+        if self.preparation.spans is not None:
+            await self.preparation.spans.end(_SPANS_TIMEOUT)
         self._hook_threads.shutdown(wait=False)
         self._callback_threads.shutdown(wait=False)
 
@@ -214,23 +197,49 @@ class ProducerCore(ClientCore):
         The time-out counts from `begun`, when the caller called; that is now unless it is said. `failed` and `last`
         are the attempt that the quick way has already made.
         """
-        if out.topic != self._trace_topic:  # the last traces are sent while it is being shut down
-            self.check_running()
+        try:
+            if out.topic != self._trace_topic:  # the last traces are sent while it is being shut down
+                self.check_running()
+            now = self.clock.monotonic
+            if begun is None:
+                begun = now()
+            deadline = begun + (self.producer.send_timeout if timeout is None else timeout)
+            choice = {"queue": queue, "sharding_key": sharding_key, "selector": selector, "arg": arg}
+            fixed = await self.choose_queue(out, **choice, deadline=deadline)
+            more = 0 if fixed is not None else self.producer.retries if retries is None else retries
+            receipt = await self._try_all(out, fixed, last, more, list(failed), begun, deadline)
+        except BaseException as error:
+            self.ended(out, error, 0.0)
+            raise
+        self.ended(out, receipt, now() - begun)
+        return receipt
+
+    async def _try_all(
+        self,
+        out: Outgoing,
+        fixed: MessageQueue | None,
+        last: MessageQueue | None,
+        more: int,
+        attempts: list[tuple[str, BaseException]],
+        begun: float,
+        deadline: float,
+    ) -> SendReceipt:
+        """One attempt after the other, until one goes well, or it is final, or there is no time left."""
         now = self.clock.monotonic
-        if begun is None:
-            begun = now()
-        deadline = begun + (self.producer.send_timeout if timeout is None else timeout)
-        choice = {"queue": queue, "sharding_key": sharding_key, "selector": selector, "arg": arg}
-        fixed = await self.choose_queue(out, **choice, deadline=deadline)
-        more = self.producer.retries if retries is None else retries
-        attempts = list(failed)
         best: SendReceipt | None = None
         target = last if fixed is None else fixed
-        while _may_try(attempts, 0 if fixed is not None else more):
+        may_have_moved = True
+        while (moved := may_have_moved and has_moved(attempts)) or may_try(attempts, more):
+            if moved:  # Nothing was stored, and the queue is still the right one: its new leader is asked, once.
+                may_have_moved = False
+                attempts.pop()
+                await self._routes.look_again(out.topic, deadline)
             if attempts:
-                await self._back_off(attempts, deadline)
+                if pause := pause_before_next(attempts):
+                    await self.clock.sleep(min(pause, max(deadline - now(), 0.0)))
                 if now() >= deadline or not self.is_running:
                     break
+                self.meters.of(out.topic).retries += 1
             if fixed is None:
                 avoid = target.broker_name if target is not None else None
                 target = self._chooser.choose(await self.queues(out.topic, deadline), avoid, now())
@@ -247,19 +256,31 @@ class ProducerCore(ClientCore):
                 best = receipt
                 if receipt.status is SendStatus.OK or not self.producer.retry_another_broker:
                     return receipt
-                attempts.append((target.broker_name, _NotStoredSafely(receipt.status.value)))
+                attempts.append((target.broker_name, NotStoredSafely(receipt.status.value)))
         if best is not None:
             return best
         if len(attempts) == 1 and isinstance(attempts[0][1], BrokerError):
             raise attempts[0][1]  # the broker has said no: its own words are the whole story
         raise SendFailedError(out.message.topic, attempts, now() - begun)
 
-    async def _back_off(self, attempts: Sequence[tuple[str, BaseException]], deadline: float) -> None:
-        """A broker that said it is busy is given a moment; anything else is tried elsewhere at once."""
-        error = attempts[-1][1]
-        if isinstance(error, BrokerError) and error.code in _BUSY_CODES:
-            pause = _BUSY_PAUSE * 2 ** (len(attempts) - 1) * random.uniform(0.5, 1.5)
-            await self.clock.sleep(min(pause, max(deadline - self.clock.monotonic(), 0.0)))
+    def ended(self, out: Outgoing, outcome: SendReceipt | BaseException | None, seconds: float) -> None:
+        """A send has ended, so long after its caller called (None: it was written one way): count it, end its spans."""
+        if out.topic == self._trace_topic:
+            return
+        if isinstance(outcome, SendReceipt):
+            self.meters.sent(out, seconds)
+        elif outcome is None:
+            self.meters.one_way(out)
+        elif isinstance(outcome, Exception):  # else nobody waits for it any more, and nobody knows
+            self.meters.failed(out)
+        if out.spans and self.preparation.spans is not None:
+            self.preparation.spans.ended(out.spans, outcome)
+
+    def collect_metrics(self) -> Iterable[Sample]:
+        """What was counted so far."""
+        yield from self.meters.samples(self.group)
+        if self._trace is not None:
+            yield Sample(catalogue.TRACE_DROPPED, ("producer", self.group), self._trace.dropped)
 
     async def send_all(
         self, batches: Sequence[Outgoing], *, timeout: float | None, queue: MessageQueue | None
@@ -287,8 +308,14 @@ class ProducerCore(ClientCore):
         caller = BlockedCaller()
         limit = self.producer.send_timeout if timeout is None else timeout
         send = Send(out, caller, retries, limit, begun, **choice)
+        for span in out.spans:
+            span.by_caller = True
         self._dispatcher.start_here(send)
-        return caller.wait()
+        try:
+            return caller.wait()
+        finally:
+            for span in out.spans:
+                span.finish()
 
     def new_future(self, on_end: Callable[[], None] | None) -> UserFuture:
         """A future whose callbacks run on this producer's threads."""
@@ -310,6 +337,14 @@ class ProducerCore(ClientCore):
 
     async def send_one_way(self, out: Outgoing, **choice: Any) -> None:
         """Write it and forget it."""
+        try:
+            await self._write(out, **choice)
+        except BaseException as error:
+            self.ended(out, error, 0.0)
+            raise
+        self.ended(out, None, 0.0)
+
+    async def _write(self, out: Outgoing, **choice: Any) -> None:
         self.check_running()
         deadline = self.clock.monotonic() + self.producer.send_timeout
         target = await self.choose_queue(out, **choice, deadline=deadline)
@@ -319,7 +354,8 @@ class ProducerCore(ClientCore):
         if out.check is not None:
             await out.check(self.instance, target, address, deadline - self.clock.monotonic())
         command = self.command(out, target)
-        await self.instance.remoting.invoke_one_way(address, command, deadline - self.clock.monotonic())
+        asked = self.instance.address_for(out.code, address)
+        await self.instance.remoting.invoke_one_way(asked, command, deadline - self.clock.monotonic())
 
     async def address_of(self, queue: MessageQueue, deadline: float) -> str:
         """Where a queue's master is; asked for until the deadline."""
@@ -345,7 +381,7 @@ class ProducerCore(ClientCore):
             await loop.run_in_executor(self._hook_threads, run_before, hooks, context)
         begun = now()
         try:
-            receipt = await self._store(out, queue, address, deadline)
+            receipt = await self._store(out, queue, address, begun, deadline)
         except BaseException as error:
             self.record_outcome(queue, begun, failed=True)
             if context is not None:
@@ -353,25 +389,46 @@ class ProducerCore(ClientCore):
                 self._tell_hooks(context)
             raise
         self.record_outcome(queue, begun, failed=False)
-        self.traced(out, address, begun, receipt)
         self._routes.stored_in(out.topic)
         if context is not None:
             context.receipt, context.elapsed = receipt, now() - begun
             self._tell_hooks(context)
         return receipt
 
-    async def _store(self, out: Outgoing, queue: MessageQueue, address: str, deadline: float) -> SendReceipt:
+    async def _store(
+        self, out: Outgoing, queue: MessageQueue, address: str, begun: float, deadline: float
+    ) -> SendReceipt:
         command = self.command(out, queue)
-        response = await self.instance.remoting.invoke(address, command, deadline - self.clock.monotonic())
+        asked = self.instance.address_for(out.code, address)
+        try:
+            response = await self.instance.remoting.invoke(asked, command, deadline - self.clock.monotonic())
+        except ConnectError as error:
+            if asked == address:
+                raise
+            raise explained(error, address) from error
         if response.code not in STATUS_BY_CODE:
-            raise broker_error(address, out.code, response)
-        return read_receipt(response, out.message_id, self.shown(queue))
+            raise broker_error(asked, out.code, response)
+        receipt = read_receipt(response, out.message_id, self.shown(queue))
+        self.traced(out, address, begun, receipt, response.fields)
+        return receipt
 
-    def traced(self, out: Outgoing, address: str, begun: float, receipt: SendReceipt) -> None:
-        """Note a send in the trace, if there is one."""
-        if self._trace is None or out.message.topic == self._trace.topic:
+    def traced(
+        self, out: Outgoing, address: str, begun: float, receipt: SendReceipt, answered: Mapping[str, str]
+    ) -> None:
+        """Note a send in the trace, if there is one; `answered` are the fields of the broker's answer."""
+        trace = self._trace
+        if trace is None or out.topic == self._trace_topic:
             return
-        self._trace.record(publish_trace(out, address, receipt, self.producer.group, self.clock, begun))
+        if not trace.has_room:
+            trace.drop(out.count, trace.why_no_room)
+            return
+        for record in publish_traces(out, address, receipt, answered, self.producer.group, trace.clock, begun):
+            trace.record(record)
+
+    def note(self, make: Callable[[int], Trace]) -> None:
+        """Put a record into the trace, if there is one; `make` gets the time in milliseconds."""
+        if self._trace is not None:
+            self._trace.record(make(self._trace.clock.wall_ms()))
 
     async def _send_trace(self, message: Message) -> SendReceipt:
         return await self.send(self.preparation.single(message), timeout=_TRACE_TIMEOUT)
@@ -386,7 +443,7 @@ class ProducerCore(ClientCore):
         """The request for a queue. An `Outgoing` has one attempt at a time, so its fields are filled in place."""
         fields = out.fields
         fields["e"] = str(queue.queue_id)
-        fields["n"] = queue.broker_name
+        fields["n"] = self.instance.routes.broker_name_of(queue)
         return Command(code=out.code, fields=fields, body=out.body)
 
     def record_outcome(self, queue: MessageQueue, begun: float, *, failed: bool) -> None:

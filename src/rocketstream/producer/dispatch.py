@@ -202,10 +202,10 @@ class Dispatcher:
         sent_at = now()
         queue = send.chosen or core.quick_queue(send.out, send.sharding_key, sent_at)
         send.chosen = queue
-        broker = instance.brokers.master(queue.broker_name) if queue is not None else None
+        broker = None if queue is None else instance.brokers.master(instance.routes.broker_name_of(queue))
         if queue is None or broker is None:
             return False
-        address = broker.address
+        address = instance.address_for(send.out.code, broker.address)
 
         def on_outcome(outcome: Command | BaseException) -> None:
             """The quick attempt has ended: done, refused for good, or to be tried again by the slow way."""
@@ -213,7 +213,8 @@ class Dispatcher:
             if isinstance(outcome, Command):
                 if outcome.code in STATUS_BY_CODE:
                     receipt = read_receipt(outcome, send.out.message_id, core.shown(queue))
-                    core.traced(send.out, address, sent_at, receipt)
+                    core.traced(send.out, address, sent_at, receipt, outcome.fields)
+                    core.ended(send.out, receipt, now() - send.begun)
                     send.outcome.conclude(receipt)
                     return
                 if outcome.code == _GO_AWAY:
@@ -222,6 +223,7 @@ class Dispatcher:
                     return
                 outcome = broker_error(address, send.out.code, outcome)
             if not isinstance(outcome, RemotingError | BrokerError):
+                core.ended(send.out, outcome, 0.0)
                 send.outcome.conclude(outcome)
                 return
             self._start_task(send, failed=[(address, outcome)], last=queue)

@@ -19,6 +19,7 @@ from rocketstream.cluster.names import AUTO_CREATE_TOPIC, with_namespace
 from rocketstream.message import Message
 from rocketstream.producer.introduction import BrokerCheck
 from rocketstream.producer.settings import ProducerSettings
+from rocketstream.producer.spans import SendSpan, SendSpans, with_headers
 from rocketstream.producer.timer import check_timer_broker, is_timer
 from rocketstream.property_names import PropertyName
 from rocketstream.wire.batch import MIN_ITEM_SIZE, BatchItem, encode_batch, encode_similar
@@ -102,6 +103,8 @@ class Outgoing:
     count: int = 1
     check: BrokerCheck | None = None
     """What has to hold of a broker before this goes there; None for ordinary messages, which any broker takes."""
+    spans: tuple[SendSpan, ...] = ()
+    """With OpenTelemetry: those of the sends whose messages it has."""
 
     @property
     def size(self) -> int:
@@ -117,11 +120,13 @@ class Outgoing:
 class Preparation:
     """Makes messages ready as a producer's settings say."""
 
-    __slots__ = ("_batch_properties", "_clock", "_settings", "_templates")
+    __slots__ = ("_batch_properties", "_clock", "_settings", "_templates", "spans")
 
     def __init__(self, settings: ProducerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        self.spans: SendSpans | None = None
+        """Who makes spans of what is made ready, from the start of the producer on."""
         # What the header of a topic's messages has in common: to fill in four fields is cheaper than to make fourteen.
         self._templates: dict[tuple[str, bool], dict[str, str]] = {}
         # No unique id: a 4.9 broker gives what stands here to every message of the batch, over its own.
@@ -142,6 +147,9 @@ class Preparation:
         now = self._clock.wall_ms()
         message_id = process_ids.next(now)
         topic = message.topic
+        span = None if self.spans is None else self.spans.begin(message, message_id, transaction)
+        if span is not None:
+            extra = {**(extra or {}), **span.headers}
         if extra or settings.namespace:
             topic = with_namespace(settings.namespace, topic)
             properties = message_properties(message, unique_id=message_id)
@@ -159,13 +167,27 @@ class Preparation:
             sys_flag = with_transaction_type(sys_flag, transaction)
         fields = self._fields(topic, sys_flag, now, message.flag, text, batch=False)
         check = check_timer_broker if is_timer(message) else None
-        return Outgoing(message, topic, _SEND, fields, body, message_id, check=check)
+        out = Outgoing(message, topic, _SEND, fields, body, message_id, check=check)
+        if span is not None:
+            out.spans = (span,)
+        return out
 
     def batches(self, messages: Sequence[Message], bodies: Sequence[bytes] | None = None) -> list[Outgoing]:
         """Checked messages of one topic in as few requests as the size limit allows, in order.
 
         `bodies` are given where the messages are nothing but bodies: then they are encoded together.
         """
+        span = None if self.spans is None else self.spans.begin_batch(messages)
+        if span is not None:
+            messages, bodies = [with_headers(message, span.headers) for message in messages], None
+        made = self._batches(messages, bodies)
+        if span is not None:
+            span.of_requests(len(made))
+            for out in made:
+                out.spans = (span,)
+        return made
+
+    def _batches(self, messages: Sequence[Message], bodies: Sequence[bytes] | None) -> list[Outgoing]:
         if bodies is not None and len(bodies) <= _MAX_TOGETHER:
             together = self._bare_batch(messages[0], bodies)
             if together is not None:
@@ -214,7 +236,9 @@ class Preparation:
     def joined(self, outs: Sequence[Outgoing]) -> Outgoing:
         """Messages of one topic that were made ready one by one, in one request."""
         items = [BatchItem(out.body, out.fields["i"], out.message.flag) for out in outs]
-        return self._batch(outs[0].message, encode_batch(items), [out.message_id for out in outs])
+        joined = self._batch(outs[0].message, encode_batch(items), [out.message_id for out in outs])
+        joined.spans = tuple(span for out in outs for span in out.spans)
+        return joined
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
         codec = self._settings.codec

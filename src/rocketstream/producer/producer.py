@@ -6,13 +6,12 @@ Checking and making ready happen on the caller's thread; sending on the I/O thre
 from __future__ import annotations
 
 import concurrent.futures
-import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketstream.cluster.client import ClientState
-from rocketstream.cluster.settings import ClientSettings, make_settings
+from rocketstream.cluster.client import BoundToProcess, ClientState
+from rocketstream.cluster.settings import CLIENT_SETTINGS, ClientSettings, make_settings
 from rocketstream.errors import ConfigurationError
 from rocketstream.message import Message, MessageQueue, ReceivedMessage
 from rocketstream.producer import request_reply, timer
@@ -24,15 +23,14 @@ from rocketstream.producer.receipt import SendReceipt
 from rocketstream.producer.settings import ProducerSettings
 from rocketstream.producer.user_future import UserFuture
 from rocketstream.producer.validation import check_batch, check_message, check_timeout
-from rocketstream.remoting.acl import Credentials
+from rocketstream.remoting.acl import AnyCredentials
 from rocketstream.remoting.hooks import RpcHook
+from rocketstream.remoting.tls import Tls
 
 T = TypeVar("T")
 
-_CLIENT_SETTINGS = ("address_server", "unit_name", "heartbeat_interval", "poll_name_server_interval", "api_timeout")
 
-
-class Producer:
+class Producer(BoundToProcess):
     """Sends messages. `with Producer("group", name_servers=...) as producer: producer.send(Message(...))`."""
 
     def __init__(
@@ -41,15 +39,15 @@ class Producer:
         name_servers: str | Sequence[str] | None = None,
         *,
         instance_name: str | None = None,
-        credentials: Credentials | None = None,
-        tls: bool | ssl.SSLContext = False,
+        credentials: AnyCredentials | None = None,
+        tls: Tls = False,
         rpc_hooks: Sequence[RpcHook] = (),
         **settings: Any,
     ) -> None:
         client, producer = make_settings(
             ProducerSettings,
             "a producer",
-            _CLIENT_SETTINGS,
+            CLIENT_SETTINGS,
             settings,
             group=group,
             name_servers=name_servers,
@@ -80,6 +78,11 @@ class Producer:
         return self._core.client_id
 
     @property
+    def metrics(self) -> Mapping[str, Mapping[str, int]]:
+        """What was sent so far, per topic (`docs/howto-metrics.md`)."""
+        return self._core.meters.metrics()
+
+    @property
     def core(self) -> ProducerCore:
         """What lives on the I/O thread (for the faces)."""
         return self._core
@@ -104,7 +107,8 @@ class Producer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.shutdown()
+        if error is None or not self._core.io.is_elsewhere:  # what ends a forked child is not hidden
+            self.shutdown()
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -176,8 +180,9 @@ class Producer:
 
         While `max_async_messages` or `max_async_bytes` are under way it waits for room, at most the time-out.
         """
-        # About the size: what is compressed takes less, and the room is needed before the work is done.
+        self._core.check_process()  # the gate's lock may be held by a thread that stayed in the parent
         check_timeout(timeout)
+        # About the size: what is compressed takes less, and the room is needed before the work is done.
         size = len(message.body) if isinstance(message, Message) and isinstance(message.body, bytes) else 0
         gate = self._gate
         gate.enter(size, self._settings.send_timeout if timeout is None else timeout)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from rocketstream.cluster.brokers import MASTER_ID
 from rocketstream.cluster.client import ClientCore
 from rocketstream.cluster.names import AUTO_CREATE_TOPIC
 from rocketstream.errors import BrokerNotFoundError, NameServerError, RocketStreamError, TopicRouteNotFoundError
@@ -58,12 +59,16 @@ class PublishRoutes:
 
     async def master(self, queue: MessageQueue, deadline: float | None = None) -> str:
         """Where the master of a queue is; asks for the route where it is not known, until the deadline."""
-        found = self._client.instance.brokers.master(queue.broker_name)
+        routes = self._client.instance.routes
+        found = self._client.instance.brokers.master(routes.broker_name_of(queue))
         if found is None:
-            routes = self._client.instance.routes
-            asking = routes.broker(queue.topic, queue.broker_name, 0, only_this=True)
+            asking = routes.broker_of(queue, MASTER_ID, only_this=True)
             found = await self.before(deadline, queue.topic, asking)
         return found.address
+
+    async def look_again(self, topic: str, deadline: float) -> None:
+        """Fetch a route that is known to be old, until the deadline."""
+        await self.before(deadline, topic, self._client.instance.routes.refresh(topic))
 
     async def before(self, deadline: float | None, topic: str, asking: Coroutine[Any, Any, T]) -> T:
         """The answer of the name servers, or an error when the deadline comes sooner than their own time-outs."""

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING
 
 from rocketstream.cluster.names import DLQ_PREFIX, RETRY_PREFIX, check_topic, with_namespace
 from rocketstream.cluster.versions import V5_0_0, version_text
-from rocketstream.errors import BrokerError, ConfigurationError, RecallFailedError, UnsupportedByBrokerError
+from rocketstream.errors import (
+    AccessDeniedError,
+    BrokerError,
+    ConfigurationError,
+    RecallFailedError,
+    UnsupportedByBrokerError,
+)
 from rocketstream.message import Message, MessageQueue
 from rocketstream.producer.introduction import introduce
+from rocketstream.property_names import PropertyName
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.headers.send import RecallMessageRequestHeader, RecallMessageResponseHeader
+from rocketstream.wire.trace import DEFAULT_REGION, RecallTrace
 
 if TYPE_CHECKING:
     from rocketstream.cluster.client_instance import ClientInstance
@@ -102,8 +110,18 @@ async def recall(core: ProducerCore, topic: str, handle: str, timeout: float | N
     try:
         answer = await core.instance.ask(address, RequestCode.RECALL_MESSAGE, header, timeout=left)
     except BrokerError as error:
+        _note(core, topic, parsed, None, success=False)
         raise _explained(error, parsed, version) from error
+    _note(core, topic, parsed, answer.fields.get(PropertyName.REGION), success=True)
     return RecallMessageResponseHeader.from_fields(answer.fields).msg_id
+
+
+def _note(core: ProducerCore, topic: str, handle: RecallHandle, region: str | None, *, success: bool) -> None:
+    core.note(
+        lambda now_ms: RecallTrace(
+            now_ms, region or DEFAULT_REGION, core.producer.group, topic, handle.message_id, success
+        )
+    )
 
 
 def _explained(error: BrokerError, handle: RecallHandle, version: int) -> Exception:
@@ -112,6 +130,8 @@ def _explained(error: BrokerError, handle: RecallHandle, version: int) -> Except
             f"broker {handle.broker_name} at {error.address} is {version_text(version)}, which cannot recall messages"
             " yet: only later releases of RocketMQ 5 can"
         )
+    if isinstance(error, AccessDeniedError):
+        return error
     if error.code == ResponseCode.NO_PERMISSION:
         return UnsupportedByBrokerError(
             f"broker {handle.broker_name} at {error.address} does not recall messages unless recallMessageEnable=true"

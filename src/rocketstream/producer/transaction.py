@@ -27,6 +27,7 @@ from rocketstream.cluster.settings import ClientSettings
 from rocketstream.errors import ConfigurationError
 from rocketstream.message import Message, MessageQueue, ReceivedMessage
 from rocketstream.producer.core import ProducerCore, Selector
+from rocketstream.producer.outgoing import Outgoing
 from rocketstream.producer.producer import Producer, check_choice
 from rocketstream.producer.receipt import SendReceipt, SendStatus, TransactionState
 from rocketstream.producer.settings import ProducerSettings
@@ -39,6 +40,7 @@ from rocketstream.wire.headers.transaction import CheckTransactionStateRequestHe
 from rocketstream.wire.message_id import decode_offset_id
 from rocketstream.wire.record_decoder import decode_record
 from rocketstream.wire.sysflag import TransactionType
+from rocketstream.wire.trace import DEFAULT_REGION, EndTransactionTrace
 
 log = logging.getLogger("rocketstream.producer")
 
@@ -90,8 +92,11 @@ class TransactionCore(ProducerCore):
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    async def end(self, half: SendReceipt, state: TransactionState, remark: str | None) -> None:
+    async def end(
+        self, half: SendReceipt, state: TransactionState, remark: str | None, message: Message | None = None
+    ) -> None:
         """Tell the broker how the local part went. A failure is logged: the broker will ask."""
+        self.meters.judged(state.name, "execute")
         queue = half.queue
         header = EndTransactionRequestHeader(
             topic=with_namespace(self.producer.namespace, queue.topic),
@@ -101,11 +106,13 @@ class TransactionCore(ProducerCore):
             commit_or_rollback=int(_FLAGS[state]),
             msg_id=half.message_id,
             transaction_id=half.transaction_id,
-            bname=queue.broker_name,
+            bname=self.instance.routes.broker_name_of(queue),
         )
         try:
             deadline = self.clock.monotonic() + self.producer.send_timeout
-            await self._send_end(await self.address_of(queue, deadline), header, remark)
+            address = await self.address_of(queue, deadline)
+            self._note_end(address, header, state, queue.topic, message)
+            await self._send_end(address, header, remark)
         except Exception as error:
             log.warning(
                 "the local transaction of message %s is %s, but broker %s could not be told (it will ask): %s",
@@ -119,6 +126,32 @@ class TransactionCore(ProducerCore):
         command = request(RequestCode.END_TRANSACTION, header)
         command.remark = remark
         await self.instance.remoting.invoke_one_way(address, command, self.producer.send_timeout)
+
+    def _note_end(
+        self,
+        address: str,
+        header: EndTransactionRequestHeader,
+        state: TransactionState,
+        topic: str,
+        message: Message | ReceivedMessage | None,
+    ) -> None:
+        """A line in the trace; on the I/O thread."""
+        region = None if message is None else message.properties.get(PropertyName.REGION)
+        self.note(
+            lambda now_ms: EndTransactionTrace(
+                timestamp=now_ms,
+                region=region or DEFAULT_REGION,
+                group=self.producer.group,
+                topic=topic,
+                message_id=header.msg_id or "",
+                tags=None if message is None else message.tags,
+                keys=None if message is None else message.keys,
+                store_host=address,
+                transaction_id=header.transaction_id or header.msg_id,
+                state=state.value,
+                from_check=bool(header.from_transaction_check),
+            )
+        )
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
@@ -146,6 +179,7 @@ class TransactionCore(ProducerCore):
             state, remark = judged("check", lambda: self._check(message), key)
         finally:
             self.io.call_soon(self._checking.pop, key, None)
+        self.io.call_soon(self.meters.judged, state.name, "check")
         answer = EndTransactionRequestHeader(
             topic=header.topic,
             producer_group=self.group,
@@ -158,6 +192,7 @@ class TransactionCore(ProducerCore):
             bname=header.bname,
         )
         try:
+            self.io.call_soon(self._note_end, address, answer, state, message.topic, message)
             self.io.run(self._send_end(address, answer, remark), self.what)
         except Exception as error:
             log.warning(
@@ -211,8 +246,18 @@ def judged(what: str, ask: Callable[[], object], message_id: str) -> tuple[Trans
     try:
         state = ask()
     except Exception as error:
-        log.exception("%s of the transaction of message %s raised: its state is UNKNOWN", what, message_id)
-        return TransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
+        return raised(what, error, message_id)
+    return verdict(what, state, message_id)
+
+
+def raised(what: str, error: BaseException, message_id: str) -> tuple[TransactionState, str]:
+    """What it means that a user's function raised."""
+    log.error("%s of the transaction of message %s raised: its state is UNKNOWN", what, message_id, exc_info=error)
+    return TransactionState.UNKNOWN, f"{what} raised {type(error).__name__}: {error}"
+
+
+def verdict(what: str, state: object, message_id: str) -> tuple[TransactionState, str | None]:
+    """What a user's function returned, if it is a verdict."""
     if isinstance(state, TransactionState):
         return state, None
     log.error(
@@ -222,6 +267,26 @@ def judged(what: str, ask: Callable[[], object], message_id: str) -> tuple[Trans
         state,
     )
     return TransactionState.UNKNOWN, f"{what} returned {type(state).__name__}"
+
+
+def stored_well(half: SendReceipt) -> bool:
+    """Whether the local part may be done; else the half message is rolled back, as in Java."""
+    if half.status is not SendStatus.OK:
+        log.warning("half message %s is %s: it is rolled back", half.message_id, half.status.value)
+        return False
+    return True
+
+
+def shown_to_execute(message: Message, half: SendReceipt) -> Message:
+    """The message with its transaction's id; a copy, so that the id does not go out if the caller sends it again."""
+    shown = copy.copy(message)
+    shown.properties = {**message.properties, PropertyName.TRANSACTION_ID: half.message_id}
+    return shown
+
+
+def concluded(half: SendReceipt, state: TransactionState) -> SendReceipt:
+    """What the caller gets; 4.9 leaves the transaction's id to the client: it is the message's."""
+    return replace(half, transaction_state=state, transaction_id=half.transaction_id or half.message_id)
 
 
 class TransactionProducer(Producer):
@@ -264,6 +329,11 @@ class TransactionProducer(Producer):
         self._transactions = core
         return core
 
+    @property
+    def core(self) -> TransactionCore:
+        """What lives on the I/O thread (for the faces)."""
+        return self._transactions
+
     def send(
         self,
         message: Message,
@@ -281,6 +351,24 @@ class TransactionProducer(Producer):
         `execute`, and to the selector if there is one. The time-out is that of the half message.
         """
         core = self._transactions
+        out = self.ready_half(message, queue, sharding_key, selector, timeout)
+        half = self._run(
+            core.send(out, timeout=timeout, queue=queue, sharding_key=sharding_key, selector=selector, arg=arg)
+        )
+        state, remark = self._local_part(message, arg, half)
+        self._run(core.end(half, state, remark, message))
+        return concluded(half, state)
+
+    def ready_half(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        sharding_key: str | None,
+        selector: Selector | None,
+        timeout: float | None,
+    ) -> Outgoing:
+        """Check a message and make its half ready, on the caller's thread (for the faces)."""
+        core = self._transactions
         core.check_running()
         check_timeout(timeout)
         check_message(message, self._settings)
@@ -296,26 +384,18 @@ class TransactionProducer(Producer):
             transaction=TransactionType.PREPARED,
         )
         out.check = core.introductions.make_sure
-        half = self._run(
-            core.send(out, timeout=timeout, queue=queue, sharding_key=sharding_key, selector=selector, arg=arg)
-        )
-        state, remark = self._local_part(message, arg, half)
-        self._run(core.end(half, state, remark))
-        # 4.9 leaves the transaction's id to the client; it is the message's.
-        return replace(half, transaction_state=state, transaction_id=half.transaction_id or half.message_id)
+        return out
 
     def _local_part(self, message: Message, arg: Any, half: SendReceipt) -> tuple[TransactionState, str | None]:
-        if half.status is not SendStatus.OK:
-            log.warning("half message %s is %s: it is rolled back", half.message_id, half.status.value)
+        if not stored_well(half):
             return TransactionState.ROLLBACK, None
-        # A copy: the id must not go out with the next message if the caller sends this one again.
-        shown = copy.copy(message)
-        shown.properties = {**message.properties, PropertyName.TRANSACTION_ID: half.message_id}
+        shown = shown_to_execute(message, half)
         return judged("execute", lambda: self._execute(shown, arg), half.message_id)
 
     def shutdown(self, timeout: float = 30.0) -> None:
         """Wait for the checks that run and for what `send_async` has under way, at most `timeout` seconds, and end."""
         check_timeout(timeout)
+        self._transactions.check_process()
         begun = time.monotonic()
         if self.state is ClientState.RUNNING:
             self._transactions.stop_checks(timeout)

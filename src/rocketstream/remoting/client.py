@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from rocketstream.clock import Clock, SystemClock, Timer
@@ -21,6 +21,8 @@ from rocketstream.errors import (
     RequestTimeoutError,
     SendRequestError,
 )
+from rocketstream.metrics import catalogue
+from rocketstream.metrics.values import Sample
 from rocketstream.remoting.connection import Connection
 from rocketstream.remoting.hooks import HookChain, RpcHook
 from rocketstream.remoting.pending import PendingRequest, PendingTable
@@ -87,6 +89,7 @@ class RemotingClient:
         for connection in self._pool.close():
             self._take_announced(connection)
             self._fail_pending(connection)
+            self._count_bytes(connection)
         for task in self._tasks:
             task.cancel()  # each hands its callback the news that the client was closed
         if self._tasks:
@@ -114,6 +117,23 @@ class RemotingClient:
     def connections(self) -> dict[str, Connection]:
         """The open connections by address (a copy)."""
         return self._pool.by_address
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """How requests ended, what is open, and what has passed."""
+        counts, connections = self._pool.counts, self._pool.all()
+        yield from self._pending.counts.samples()
+        yield Sample(catalogue.PENDING, (), len(self._pending))
+        yield Sample(catalogue.CONNECTIONS, (), len(connections))
+        yield Sample(catalogue.CONNECTS, ("ok",), counts.made)
+        yield Sample(catalogue.CONNECTS, ("failed",), counts.failed)
+        yield Sample(catalogue.BYTES, ("in",), counts.bytes_in + sum(one.bytes_in for one in connections))
+        yield Sample(catalogue.BYTES, ("out",), counts.bytes_out + sum(one.bytes_out for one in connections))
+
+    def _count_bytes(self, connection: Connection) -> None:
+        counts = self._pool.counts
+        counts.bytes_in += connection.bytes_in
+        counts.bytes_out += connection.bytes_out
+        connection.bytes_in = connection.bytes_out = 0
 
     def register_processor(self, code: int, processor: Processor) -> None:
         """Answer requests of that code that brokers send us."""
@@ -151,6 +171,7 @@ class RemotingClient:
                 await self._hooks.before_request(address, request)
             await connection.until_writable(deadline)
             connection.write(request)
+            self._pending.counts.one_way[request.code] += 1
         finally:
             self._one_way_permits.release()
 
@@ -361,6 +382,7 @@ class RemotingClient:
     def on_closed(self, connection: Connection) -> None:
         """A connection has ended (`ConnectionOwner`): it leaves the table and its requests fail at once (REM-07)."""
         self._pool.forget(connection)
+        self._count_bytes(connection)
         self._take_announced(connection)
         failed = self._fail_pending(connection)
         level = logging.WARNING if failed else logging.DEBUG

@@ -15,11 +15,13 @@ from rocketstream.errors import (
     ConnectError,
     ProtocolError,
     SendRequestError,
+    TlsError,
 )
 from rocketstream.remoting.deadline import done_before
 from rocketstream.remoting.direct_line import DirectLine, direct_line
 from rocketstream.remoting.pending import PendingRequest
 from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.remoting.tls import end_of_connection, handshake_failure, is_alert, is_of_handshake
 from rocketstream.wire.command import Command
 from rocketstream.wire.frame import FrameReader, encode_frame
 
@@ -69,6 +71,7 @@ class Connection(asyncio.Protocol):
         self._has_no_line = False
         self._writable: asyncio.Future[None] | None = None  # set while the transport's buffer is full
         self.opened_at = self.last_read = self.last_write = clock.monotonic()
+        self.bytes_in = self.bytes_out = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "going away" if self.going_away else "open"
@@ -125,6 +128,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._look_whether_settled)
 
     def _hand_over(self) -> None:
+        self.bytes_out += self._outgoing_size
         pieces, self._outgoing, self._outgoing_size = self._outgoing, [], 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.writelines(pieces)
@@ -144,6 +148,7 @@ class Connection(asyncio.Protocol):
                 return False
             self.last_write = self._clock.monotonic()
             line.announced.append(entry)
+            self.bytes_out += len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
             left = line.send(pieces)
             if left:
                 # The rest comes before anything else; until it has left, nobody else writes here.
@@ -199,6 +204,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         self.last_read = self._clock.monotonic()
+        self.bytes_in += len(data)
+        if self.bytes_in == len(data) and is_alert(data):
+            self.close("the peer speaks TLS: pass tls=True, or TlsFiles with the authority to trust")
+            return
         reader = self._reader
         try:
             commands = reader.feed(data)
@@ -232,11 +241,18 @@ class Connection(asyncio.Protocol):
                 self._closed = True
                 line.close()
         if not self.reason:
-            self.reason = str(error) if error else "the peer closed it"
+            self.reason = end_of_connection(error, tls=self._uses_tls, heard=self.bytes_in > 0)
         self.resume_writing()
         self._owner.on_closed(self)
 
+    @property
+    def _uses_tls(self) -> bool:
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
     def _because(self) -> str:
+        if not self.reason and self._uses_tls and not self.bytes_in:
+            # It is just ending, and why is not told yet.
+            return f" ({end_of_connection(None, tls=True, heard=False)})"
         return f" ({self.reason})" if self.reason else ""
 
 
@@ -263,10 +279,12 @@ async def connect(address: str, owner: ConnectionOwner, settings: RemotingSettin
         raise
     if not in_time:
         attempt.cancel()
-        raise ConnectError(address, f"no connection within {settings.connect_timeout:g} s")
+        with_tls = " with its TLS handshake; does the peer speak TLS (tls=)?" if context is not None else ""
+        raise ConnectError(address, f"no connection within {settings.connect_timeout:g} s{with_tls}")
     try:
         _, connection = attempt.result()
     except (OSError, ValueError) as error:  # ValueError: a host name that no resolver takes
-        kind = "TLS handshake failed" if context and not isinstance(error, ConnectionError) else "cannot connect"
-        raise ConnectError(address, f"{kind}: {error}") from error
+        if context is not None and is_of_handshake(error):
+            raise TlsError(address, handshake_failure(error, host)) from error
+        raise ConnectError(address, f"cannot connect: {error}") from error
     return connection

@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("rocketstream.remoting")
 
+PATIENCE_AT_EXIT = 30.0
+"""How long the end of the process waits for shutdowns that are under way; as long as a shutdown waits for listeners."""
+
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """uvloop's loop where it is installed, else asyncio's."""
@@ -43,6 +46,7 @@ class IoThread:
         self._pid = os.getpid()
         self._loop = new_event_loop()
         self._stopped = False
+        self._lasting: dict[concurrent.futures.Future[Any], str] = {}
         ready = threading.Event()
         self._thread = threading.Thread(target=self._main, args=(ready,), name=name, daemon=True)
         self._thread.start()
@@ -65,6 +69,7 @@ class IoThread:
     @classmethod
     def _stop_shared(cls) -> None:
         if cls._shared is not None and cls._shared._pid == os.getpid():
+            cls._shared.wait_for_lasting(PATIENCE_AT_EXIT)
             cls._shared.stop()
 
     def __repr__(self) -> str:
@@ -76,10 +81,19 @@ class IoThread:
         """The loop; only its thread-safe methods are for other threads."""
         return self._loop
 
-    def check(self, what: str = "this client") -> None:
-        """Raise where a call could only hang: in a forked child, after the end, on the I/O thread itself."""
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this is a forked child of the process whose thread it is."""
+        return os.getpid() != self._pid
+
+    def check_process(self, what: str = "this client") -> None:
+        """Raise in a forked child, before anything is touched that is the parent's: a lock, a socket, a state."""
         if os.getpid() != self._pid:
             raise ForkedClientError(what, self._pid, os.getpid())
+
+    def check(self, what: str = "this client") -> None:
+        """Raise where a call could only hang: in a forked child, after the end, on the I/O thread itself."""
+        self.check_process(what)
         if self._stopped:
             raise ClientStateError(f"{what} cannot be used: the process's I/O thread has been stopped")
 
@@ -88,14 +102,23 @@ class IoThread:
         if threading.get_ident() == self._thread.ident and os.getpid() == self._pid:
             raise ClientStateError(f"{what}: a blocking call on the I/O thread would wait for itself")
 
-    def submit(self, coroutine: Coroutine[Any, Any, T], what: str = "this client") -> concurrent.futures.Future[T]:
-        """Start a coroutine on the I/O thread and return a future of its result."""
+    def submit(
+        self, coroutine: Coroutine[Any, Any, T], what: str = "this client", *, lasting: bool = False
+    ) -> concurrent.futures.Future[T]:
+        """Start a coroutine on the I/O thread and return a future of its result.
+
+        The end of the process waits a while for what is `lasting`: a shutdown that nobody waits for any more.
+        """
         try:
             self.check(what)
         except BaseException:
             coroutine.close()
             raise
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        if lasting:
+            self._lasting[future] = what
+            future.add_done_callback(self._lasting.pop)
+        return future
 
     def run(self, coroutine: Coroutine[Any, Any, T], what: str = "this client", timeout: float | None = None) -> T:
         """Run a coroutine on the I/O thread and wait for its result, from any other thread."""
@@ -119,6 +142,14 @@ class IoThread:
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         """Run a plain function on the I/O thread, soon."""
         self._loop.call_soon_threadsafe(callback, *args)
+
+    def wait_for_lasting(self, timeout: float) -> None:
+        """Let shutdowns end that are under way, and say which have not."""
+        concurrent.futures.wait(list(self._lasting), timeout)
+        for what in set(self._lasting.values()):
+            log.warning(
+                "%s had not ended after %g s, when the process did: what it did not finish comes again", what, timeout
+            )
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the thread: its tasks are cancelled, its loop closed."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from rocketstream.errors import RemotingError, RequestTimeoutError
+from rocketstream.remoting.counts import RequestCounts
 from rocketstream.wire.codes import request_name
 from rocketstream.wire.command import Command
 
@@ -71,12 +72,13 @@ class PendingRequest:
 class PendingTable:
     """opaque → request, for all connections of a client."""
 
-    __slots__ = ("_entries", "_numbers", "_waiting")
+    __slots__ = ("_entries", "_numbers", "_waiting", "counts")
 
     def __init__(self, first_opaque: int = 0) -> None:
         self._entries: dict[int, PendingRequest] = {}
         self._waiting: dict[object, int] = {}  # connection → how many wait on it; without those on which none does
         self._numbers = itertools.count(first_opaque)
+        self.counts = RequestCounts()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -115,6 +117,7 @@ class PendingTable:
         """Forget a request, whatever became of it."""
         if self._entries.get(entry.opaque) is entry:
             self._remove(entry)
+            self.counts.abandoned[entry.code] += 1
 
     def complete(self, connection: object, response: Command) -> PendingRequest | None:
         """Hand a response to its request; None if no request on that connection waits for it."""
@@ -124,6 +127,7 @@ class PendingTable:
         self._remove(entry)
         if entry.completion.done():
             return None
+        self.counts.answered[entry.code] += 1
         entry.completion.set_result(response)
         return entry
 
@@ -158,5 +162,7 @@ class PendingTable:
 
     def _fail(self, entry: PendingRequest, error: RemotingError) -> None:
         self._remove(entry)
+        ended = self.counts.timeout if isinstance(error, RequestTimeoutError) else self.counts.lost
+        ended[entry.code] += 1
         if not entry.completion.done():
             entry.completion.set_exception(error)

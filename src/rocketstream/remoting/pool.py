@@ -12,6 +12,7 @@ from collections.abc import Callable
 from rocketstream.clock import Clock
 from rocketstream.errors import ConnectError, RemotingClosedError
 from rocketstream.remoting.connection import Connection, ConnectionOwner, connect
+from rocketstream.remoting.counts import ConnectionCounts
 from rocketstream.remoting.deadline import done_before
 from rocketstream.remoting.settings import RemotingSettings
 
@@ -36,6 +37,7 @@ class ConnectionPool:
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._leaving: set[Connection] = set()  # told to go away, still waited on
         self._closed = False
+        self.counts = ConnectionCounts()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -82,8 +84,12 @@ class ConnectionPool:
 
     def _on_connected(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
-        if attempt.cancelled() or attempt.exception() is not None:
+        if attempt.cancelled():
             return
+        if attempt.exception() is not None:
+            self.counts.failed += 1
+            return
+        self.counts.made += 1
         connection = attempt.result()
         if self._closed:
             connection.close("the client was closed")
@@ -92,7 +98,7 @@ class ConnectionPool:
             log.debug("connected: %r", connection)
 
     def forget(self, connection: Connection) -> None:
-        """It has ended."""
+        """It has ended, or takes no new request."""
         self._leaving.discard(connection)
         if self._open.get(connection.address) is connection:
             del self._open[connection.address]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rocketstream.errors import BrokerError
+from rocketstream.remoting.denials import denial
 from rocketstream.wire.codes import (
     POP_STATUS_BY_CODE,
     PULL_STATUS_BY_CODE,
@@ -23,6 +24,9 @@ from rocketstream.wire.headers.pull import PullMessageResponseHeader
 
 def broker_error(address: str, request_code: int, response: Command) -> BrokerError:
     """The error that a response with an error code stands for."""
+    denied = denial(address, request_code, response)
+    if denied is not None:
+        return denied
     return BrokerError(
         address, response.code, response.remark, request=request_name(request_code), code_name=code_name(response.code)
     )
@@ -44,6 +48,8 @@ class PullResult(NamedTuple):
     max_offset: int
     suggested_broker_id: int
     body: bytes
+    offset_delta: int = 0
+    """What lies between the offsets in the body and those of the queue that was asked: static topics only (5.x)."""
 
 
 def read_pull_result(address: str, request_code: int, response: Command) -> PullResult:
@@ -61,6 +67,7 @@ def read_pull_result(address: str, request_code: int, response: Command) -> Pull
             int(fields["maxOffset"]),
             int(fields["suggestWhichBrokerId"]),
             response.body,
+            int(fields.get("offsetDelta") or 0),
         )
     except (KeyError, ValueError):
         pass  # something is odd: the header says what
@@ -72,6 +79,7 @@ def read_pull_result(address: str, request_code: int, response: Command) -> Pull
         max_offset=header.max_offset,
         suggested_broker_id=header.suggest_which_broker_id,
         body=response.body,
+        offset_delta=header.offset_delta or 0,
     )
 
 

@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass
 
 from rocketstream.errors import ConfigurationError
+from rocketstream.remoting.tls import Tls, context_of
 from rocketstream.wire.codes import SerializeType
 from rocketstream.wire.frame import MAX_FRAME_LENGTH
 
@@ -26,8 +27,8 @@ class RemotingSettings:
     max_frame_length: int = MAX_FRAME_LENGTH
     socket_send_buffer: int | None = None
     socket_receive_buffer: int | None = None
-    tls: bool | ssl.SSLContext = False
-    """True: verify the peer against the system's certificates; a context: exactly as it says."""
+    tls: Tls = False
+    """True: verify the peer against the system's certificates; files or a context: exactly as they say."""
     serialize_type: SerializeType = SerializeType.JSON
     """The header encoding of requests; both are always read."""
     callback_threads: int = 4
@@ -46,9 +47,7 @@ class RemotingSettings:
 
     def ssl_context(self) -> ssl.SSLContext | None:
         """The context to connect with, or None for plain TCP."""
-        if isinstance(self.tls, ssl.SSLContext):
-            return self.tls
-        return ssl.create_default_context() if self.tls else None
+        return context_of(self.tls)
 
 
 def _positive(name: str, value: float) -> None:

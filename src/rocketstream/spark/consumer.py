@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import ssl
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +21,7 @@ from rocketstream.consumer.start_from import StartFrom
 from rocketstream.errors import ClientStateError, ConfigurationError
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.hooks import RpcHook
+from rocketstream.remoting.tls import Tls
 from rocketstream.spark.listening.checkpoint import checkpoint_directory
 from rocketstream.spark.listening.core import Rounds, SparkCore
 from rocketstream.spark.listening.dispatching import TaskCounts
@@ -57,11 +57,11 @@ class SparkConsumer(PushConsumer):
         start_from: StartFrom = StartFrom.LAST,
         instance_name: str | None = None,
         credentials: Credentials | None = None,
-        tls: bool | ssl.SSLContext = False,
+        tls: Tls = False,
         rpc_hooks: Sequence[RpcHook] = (),
         **settings: Any,
     ) -> None:
-        check_settings({**settings, "model": model, "tls": tls})
+        check_settings({**settings, "model": model, "tls": tls, "credentials": credentials})
         self._rounds = Rounds(round_time, tasks, beside_members, checkpoint_directory(checkpoint))
         check_rounds(self._rounds)
         self._spark = spark

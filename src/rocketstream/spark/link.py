@@ -27,6 +27,7 @@ from rocketstream.consumer.broker_offsets import BrokerOffsets
 from rocketstream.consumer.checks import check_filters
 from rocketstream.consumer.offset_store import UNKNOWN_OFFSET, ReadFrom
 from rocketstream.errors import (
+    AccessDeniedError,
     BrokerError,
     BrokerNotFoundError,
     ConfigurationError,
@@ -40,6 +41,7 @@ from rocketstream.message import MessageQueue
 from rocketstream.remoting.acl import Credentials
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.remoting.settings import RemotingSettings
+from rocketstream.remoting.tls import TlsFiles
 from rocketstream.spark.asking import TIMEOUT, for_each, make_group, offset_at, queue_limits, topics_matching
 from rocketstream.spark.errors import OutageError
 from rocketstream.spark.offsets import Offsets
@@ -81,14 +83,15 @@ class LinkSettings:
     name_servers: tuple[str, ...] | None
     access_key: str | None = None
     secret_key: str | None = field(default=None, repr=False)
-    tls: bool = False
+    tls: bool | TlsFiles = False
     namespace: str | None = None
+    token: str | None = field(default=None, repr=False)
 
     def client_settings(self) -> ClientSettings:
         """The same for a client."""
         credentials = None
         if self.access_key is not None and self.secret_key is not None:
-            credentials = Credentials(self.access_key, self.secret_key)
+            credentials = Credentials(self.access_key, self.secret_key, self.token)
         return ClientSettings.make(self.name_servers, credentials=credentials, remoting=RemotingSettings(tls=self.tls))
 
 
@@ -148,13 +151,19 @@ class Link:
     async def _route_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         routes = self.instance.routes
         try:
-            return (await routes.refresh(topic)).read_queues
+            route = await routes.refresh(topic)
         except TopicRouteNotFoundError:
             # A broker that restarts is in no route for a moment; its queues are where they were.
             known = routes.cached(topic)
             if known is None:
                 raise
-            return known.read_queues
+            route = known
+        if route.leaders:
+            raise ConfigurationError(
+                f"topic {topic!r} is a static topic, whose logical queues this source cannot read: read it with"
+                " PushConsumer or LitePullConsumer"
+            )
+        return route.read_queues
 
     def limits(self, queues: Iterable[MessageQueue]) -> tuple[Offsets, Offsets]:
         """For each queue its first offset, and the one that its next message will get."""
@@ -232,7 +241,7 @@ class Link:
             try:
                 await check_filters(self.instance, self.instance.client_id, name, namespace, [wanted])
             except BrokerError as error:
-                if error.code not in _NO_FILTER:
+                if error.code not in _NO_FILTER or isinstance(error, AccessDeniedError):
                     raise
                 why = " ".join((error.remark or str(error)).split())
                 raise ConfigurationError(f"brokers do not take sql={wanted.sub_string!r}: {why}") from error
@@ -279,7 +288,7 @@ def is_outage(error: BaseException) -> bool:
     if isinstance(error, OffsetStoreError) and error.__cause__ is not None:
         return is_outage(error.__cause__)
     if isinstance(error, BrokerError):
-        return error.code not in _PERMANENT
+        return error.code not in _PERMANENT and not isinstance(error, AccessDeniedError)
     return isinstance(error, RemotingError | NameServerError | BrokerNotFoundError)
 
 

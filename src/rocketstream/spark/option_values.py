@@ -13,10 +13,24 @@ from typing import Final
 from rocketstream.cluster.name_servers import configured_name_servers
 from rocketstream.cluster.names import check_namespace, check_topic, check_wrapped_topic
 from rocketstream.errors import ConfigurationError
+from rocketstream.remoting.tls import TlsFiles
 from rocketstream.spark.link import LinkSettings
 
-CONNECTION_OPTIONS: Final = ("nameServers", "accessKey", "secretKey", "tls", "namespace")
+CONNECTION_OPTIONS: Final = (
+    "nameServers",
+    "accessKey",
+    "secretKey",
+    "securityToken",
+    "tls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+    "tlsCheckHostName",
+    "namespace",
+)
 """What source and sink both need to reach a cluster."""
+
+_TLS_FILES: Final = {"ca_file": "tlsCaFile", "cert_file": "tlsCertFile", "key_file": "tlsKeyFile"}
 
 
 def check_names(options: Mapping[str, str], known: Iterable[str], what: str) -> None:
@@ -103,7 +117,7 @@ def topics_option(options: Mapping[str, str], namespace: str | None) -> tuple[st
 
 
 def link_option(options: Mapping[str, str]) -> LinkSettings:
-    """How the cluster is reached: nameServers (else $NAMESRV_ADDR), accessKey with secretKey, tls, namespace."""
+    """How the cluster is reached: nameServers (else $NAMESRV_ADDR), accessKey with secretKey, tls..., namespace."""
     try:
         name_servers = configured_name_servers(text_option(options, "nameServers"))
     except ConfigurationError as error:
@@ -114,9 +128,33 @@ def link_option(options: Mapping[str, str]) -> LinkSettings:
     if (access_key is None) != (secret_key is None):
         missing = "secretKey" if secret_key is None else "accessKey"
         raise ConfigurationError(f"option {missing} is missing: accessKey and secretKey go together")
+    token = text_option(options, "securityToken")
+    if token is not None and access_key is None:
+        raise ConfigurationError("option securityToken is of no use without accessKey and secretKey")
     namespace = text_option(options, "namespace")
     check_namespace(namespace)
-    return LinkSettings(name_servers, access_key, secret_key, flag_option(options, "tls", False), namespace)
+    return LinkSettings(name_servers, access_key, secret_key, tls_option(options), namespace, token)
+
+
+def tls_option(options: Mapping[str, str]) -> bool | TlsFiles:
+    """tls, or the files that say whom to trust and who we are; they are looked at, where this runs."""
+    paths = {name: text_option(options, option) for name, option in _TLS_FILES.items()}
+    check_host_name = flag_option(options, "tlsCheckHostName", True)
+    given = [_TLS_FILES[name] for name, path in paths.items() if path is not None]
+    if not check_host_name:
+        given.append("tlsCheckHostName")
+    if not flag_option(options, "tls", bool(given)):
+        if given:
+            raise ConfigurationError(f"tls=false and {given[0]} contradict each other: leave one of them out")
+        return False
+    if not given:
+        return True
+    files = TlsFiles(**paths, check_host_name=check_host_name)
+    try:
+        files.context({**_TLS_FILES, "check_host_name": "tlsCheckHostName"})
+    except ConfigurationError as error:
+        raise ConfigurationError(_short_message(error)) from None
+    return files
 
 
 def shorten(text: str, most: int = 120) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 from rocketstream.clock import Clock
 from rocketstream.cluster.names import with_namespace
 from rocketstream.errors import (
+    AccessDeniedError,
     BrokerError,
     BrokerNotFoundError,
     NameServerError,
@@ -81,7 +82,7 @@ def outlook(error: BaseException) -> Outlook:
         if error.code == ResponseCode.TOPIC_NOT_EXIST:
             return Outlook.UNKNOWN_TOPIC
         # A 4.9 broker says SYSTEM_ERROR to a wrong key or signature.
-        passes = error.code in _PASSING and "AclException" not in (error.remark or "")
+        passes = error.code in _PASSING and not isinstance(error, AccessDeniedError)
         return Outlook.PASSES if passes else Outlook.FINAL
     return Outlook.PASSES if isinstance(error, RemotingError | NameServerError | BrokerNotFoundError) else Outlook.FINAL
 

@@ -44,8 +44,10 @@ class RocketMQCluster:
     slave connects to its master some 5 s after both are up; until then sends are answered SLAVE_NOT_AVAILABLE.)
     `broker_config` goes into every broker's configuration file (`brokerRole` into masters' only), `slave_config` into
     those of slaves on top. `jvm_properties` (-D) and `environment` go to every node, `broker_jvm_properties` to
-    brokers; `jvm_options` are further options of all JVMs. `profile="benchmark"` runs them with the JIT compiler and
-    the collector of a real installation and with RocketMQ's own file sizes; the default starts sooner and is smaller.
+    brokers; `jvm_options` are further options of all JVMs. `conf_files` (name -> text) are put into the
+    `$ROCKETMQ_HOME/conf` of every node before its first start, for instance `plain_acl.yml`. `profile="benchmark"` runs
+    them with the JIT compiler and the collector of a real installation and with RocketMQ's own file sizes; the default
+    starts sooner and is smaller.
     `tls` is the context with which to ask name servers that speak nothing else. With `directory` the store is there,
     and stays when the cluster is closed.
     """
@@ -64,6 +66,7 @@ class RocketMQCluster:
         broker_jvm_properties: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        conf_files: Mapping[str, str] | None = None,
         profile: Profile = "test",
         broker_heap: str = "512m",
         name_server_heap: str = "192m",
@@ -89,6 +92,7 @@ class RocketMQCluster:
             broker_jvm_properties=dict(broker_jvm_properties or {}),
             jvm_options=tuple(jvm_options),
             environment=dict(environment or {}),
+            conf_files=dict(conf_files or {}),
             profile=profile,
             broker_heap=broker_heap,
             name_server_heap=name_server_heap,

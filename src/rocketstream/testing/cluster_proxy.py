@@ -77,7 +77,7 @@ class ClusterProxy(OnLoop):
         if proxy is None:
             seed = self._seed + len(self.name_servers) + len(self.brokers)
             proxy = FaultProxy(address, on_frame=self._on_frame, record=self._record, seed=seed, clock=self._clock)
-            proxy.bind()  # its address is needed now, in the answer that is passing
+            proxy.begin()  # its address is in the answer that is passing, and a client may come at once
             self.brokers[address] = proxy
             self._starting.append(asyncio.ensure_future(proxy.start()))
         return proxy

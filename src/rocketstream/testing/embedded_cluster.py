@@ -24,6 +24,7 @@ from rocketstream.broker.faults import Faults
 from rocketstream.broker.java_settings import change
 from rocketstream.broker.node import NameServerNode
 from rocketstream.broker.settings import BrokerSettings
+from rocketstream.broker.users import User
 from rocketstream.clock import Clock, SystemClock
 from rocketstream.errors import ConfigurationError
 from rocketstream.remoting.acl import Credentials
@@ -174,7 +175,7 @@ class EmbeddedCluster:
 
     `broker_config` has RocketMQ's names and units, `broker_settings` those of `BrokerSettings`. With `together` the one
     broker has the one name server in itself, as a plain `EmbeddedBroker` does: they live and die as one. `tls` is the
-    servers' context, with `credentials` everybody else is refused. With `directory` the store stays.
+    servers' context, with `credentials` or `users` everybody else is refused. With `directory` the store stays.
     """
 
     def __init__(
@@ -189,6 +190,7 @@ class EmbeddedCluster:
         clock: Clock | None = None,
         tls: ssl.SSLContext | None = None,
         credentials: Sequence[Credentials] = (),
+        users: Sequence[User] = (),
         **broker_settings: Any,
     ) -> None:
         if version not in (VERSION, "embedded"):
@@ -204,7 +206,7 @@ class EmbeddedCluster:
         self._config = {**_AS_ROCKETMQ, **(broker_config or {})}
         self._kept = directory
         self._clock = clock if clock is not None else SystemClock()
-        self._shared: dict[str, Any] = {"tls": tls, "credentials": tuple(credentials)}
+        self._shared: dict[str, Any] = {"tls": tls, "credentials": tuple(credentials), "users": tuple(users)}
         self._settings = broker_settings
         self._directory: Path | None = None
 

@@ -223,12 +223,16 @@ class FaultProxy(OnLoop):
             self._reservation = _bound_socket(self._port)
             self._port = self._reservation.getsockname()[1]
 
-    async def start(self) -> None:
-        """Listen, on the running loop."""
+    def begin(self) -> None:
+        """Listen on the running loop, from this very moment."""
         self.bind()
         self._loop = asyncio.get_running_loop()
-        if not self._refusing:
+        if not self._refusing and self._listener is None:
             self._listen()
+
+    async def start(self) -> None:
+        """Listen, on the running loop."""
+        self.begin()
         if self._opening is not None:
             await self._opening
 

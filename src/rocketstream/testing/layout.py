@@ -34,6 +34,7 @@ class ClusterSettings:
     broker_jvm_properties: Mapping[str, str]
     jvm_options: Sequence[str]
     environment: Mapping[str, str]
+    conf_files: Mapping[str, str]
     profile: Profile
     broker_heap: str
     name_server_heap: str
@@ -153,6 +154,7 @@ def _shared(settings: ClusterSettings, ground: Ground) -> dict[str, Any]:
         "launcher": ground.launcher,
         "jvm_options": (*PROFILES[settings.profile], *settings.jvm_options),
         "environment": settings.environment,
+        "conf_files": settings.conf_files,
         "start_timeout": settings.start_timeout,
     }
 

@@ -67,6 +67,7 @@ class Node:
     launcher: Launcher
     is_ready: Callable[[Node], bool]
     start_timeout: float = 60.0
+    conf_files: Mapping[str, str] = field(default_factory=dict)
     broker_name: str = ""
     broker_id: int = 0
     process: Process | None = field(default=None, repr=False)
@@ -155,6 +156,10 @@ class Node:
             (self.directory / place).mkdir(parents=True, exist_ok=True)
         lines = "".join(f"{key}={value}\n" for key, value in self.config.items())
         self._config_file.write_text(lines)
+        for name, text in self.conf_files.items():
+            file = self.directory / "conf" / name
+            if not file.exists():  # RocketMQ itself may have changed it since
+                file.write_text(text)
         # RocketMQ 4 insists on these two; RocketMQ 5 carries its own and ignores them.
         for log_name in ("namesrv", "broker"):
             (self.directory / "conf" / f"logback_{log_name}.xml").write_text(_LOGBACK.format(name=log_name))

@@ -59,7 +59,7 @@ class CheckPoint(NamedTuple):
         if self.retry == _RETRY_V1:
             return pop_retry_topic(topic, group)
         if self.retry == _RETRY_V2:
-            return f"{_RETRY_PREFIX}{group}+{topic}"
+            return pop_retry_topic_v2(topic, group)
         return topic
 
 
@@ -68,19 +68,29 @@ def pop_retry_topic(topic: str, group: str) -> str:
     return f"{_RETRY_PREFIX}{group}_{topic}"
 
 
+def pop_retry_topic_v2(topic: str, group: str) -> str:
+    """The same by the newer name, of brokers with enableRetryTopicV2."""
+    return f"{_RETRY_PREFIX}{group}+{topic}"
+
+
 def set_check_points(
     messages: Sequence[ReceivedMessage], header: PopMessageResponseHeader, broker_name: str, *, order: bool
-) -> None:
-    """Give every message of an answer its check point, and those popped in order the times they failed."""
+) -> list[CheckPoint]:
+    """Give every message of an answer its check point, and those popped in order the times they failed.
+
+    Returns the check points, in the order of the messages: they are needed again when the messages are done.
+    """
     if header.start_offset_info:
         starts = _entries(header.start_offset_info, int)
         offsets = _entries(header.msg_offset_info or "", lambda text: [int(one) for one in text.split(",")])
         counts = _entries(header.order_count_info or "", int) if order else {}
-        _from_info(messages, header, broker_name, starts, offsets, counts)
+        points = _from_info(messages, header, broker_name, starts, offsets, counts)
     else:
-        _from_first_messages(messages, header, broker_name)
+        points = _from_first_messages(messages, header, broker_name)
+    popped_at = str(header.pop_time)
     for message in messages:
-        message.properties.setdefault(PropertyName.FIRST_POP_TIME, str(header.pop_time))
+        message.properties.setdefault(PropertyName.FIRST_POP_TIME, popped_at)
+    return points
 
 
 def _from_info(
@@ -90,15 +100,18 @@ def _from_info(
     starts: Mapping[Place, int],
     offsets: Mapping[Place, list[int]],
     counts: Mapping[Place, int],
-) -> None:
+) -> list[CheckPoint]:
     seen: dict[Place, int] = {}
+    points: list[CheckPoint] = []
     for message in messages:
         given = message.properties.get(PropertyName.POP_CHECK_POINT)
         # A retried message may come under the name of its first topic; what its check point says of it holds.
-        retry = CheckPoint.decode(given).retry if given is not None else _kind(message.topic)
+        known = None if given is None else CheckPoint.decode(given)
+        retry = _kind(message.topic) if known is None else known.retry
         place = (retry, str(message.queue_id))
         nth = seen[place] = seen.get(place, -1) + 1
-        if given is not None:
+        if known is not None:
+            points.append(known)
             continue
         try:
             start, told = starts[place], offsets[place]
@@ -120,18 +133,21 @@ def _from_info(
             message.queue_id,
             offset,
         )
+        points.append(point)
         message.properties[PropertyName.POP_CHECK_POINT] = point.encode()
         single = (retry, f"qo{message.queue_id}%{message.queue_offset}")
         failed = counts.get(single, counts.get(place, 0))
         if failed > 0:
             message.reconsume_times = failed
+    return points
 
 
 def _from_first_messages(
     messages: Iterable[ReceivedMessage], header: PopMessageResponseHeader, broker_name: str
-) -> None:
+) -> list[CheckPoint]:
     """The first brokers that popped told nothing: the first message of each queue is where its lease begins."""
     first: dict[tuple[str, int], int] = {}
+    points: list[CheckPoint] = []
     for message in messages:
         start = first.setdefault((message.topic, message.queue_id), message.queue_offset)
         point = CheckPoint(
@@ -144,7 +160,9 @@ def _from_first_messages(
             message.queue_id,
             message.queue_offset,
         )
+        points.append(point)
         message.properties[PropertyName.POP_CHECK_POINT] = point.encode()
+    return points
 
 
 def _kind(topic: str) -> str:

@@ -10,7 +10,7 @@ from rocketstream.broker.dispatch import Handler
 from rocketstream.broker.groups import Groups
 from rocketstream.broker.pop.checks import NO_REMARK, readable_broker, readable_topic
 from rocketstream.broker.pop.ordering import Ordering, OrderKey
-from rocketstream.broker.pop.retry_topics import retry_topic
+from rocketstream.broker.pop.retry_topics import retry_topics
 from rocketstream.broker.pop.taking import Taking
 from rocketstream.broker.pop.waiting import Held, Waiters
 from rocketstream.broker.settings import BrokerSettings
@@ -112,7 +112,7 @@ class Looking:
 
     def _places(self, topic: str, group: str, queue_id: int) -> Iterator[OrderKey]:
         """The queues that a pop reads: the topic's, from a random one on, and its retry topic's."""
-        names = (topic, retry_topic(topic, group))
+        names = (topic, *retry_topics(topic, group, self._settings))
         for name in names:
             config = self._topics.get(name)
             if config is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketstream.broker.names import RETRY_PREFIX
+from rocketstream.broker.settings import BrokerSettings
 from rocketstream.wire.check_point import pop_retry_topic
 
 NORMAL, RETRY, RETRY_V2 = "0", "1", "2"
@@ -17,6 +18,14 @@ def retry_topic(topic: str, group: str) -> str:
 def retry_topic_v2(topic: str, group: str) -> str:
     """The newer name, which can be taken apart; brokers that were told so use it."""
     return f"{RETRY_PREFIX}{group}+{topic}"
+
+
+def retry_topics(topic: str, group: str, settings: BrokerSettings) -> tuple[str, ...]:
+    """Where they may lie, first where they are put: who uses the newer name may still read the older one."""
+    old, newer = retry_topic(topic, group), retry_topic_v2(topic, group)
+    if not settings.pop_retry_topic_v2:
+        return (old,)
+    return (newer, old) if settings.read_pop_retry_topic_v1 else (newer,)
 
 
 def kind_of(topic: str) -> str:

@@ -11,9 +11,10 @@ from rocketstream.broker.names import RETRY_PREFIX
 from rocketstream.broker.offsets import Offsets
 from rocketstream.broker.pop.lease import Lease
 from rocketstream.broker.pop.leases import Leases
-from rocketstream.broker.pop.retry_topics import normal_topic, retry_topic
+from rocketstream.broker.pop.retry_topics import normal_topic, retry_topics
 from rocketstream.broker.records import encoded, read_record
 from rocketstream.broker.refusal import Refusal
+from rocketstream.broker.settings import BrokerSettings
 from rocketstream.broker.store.values import MessageStore
 from rocketstream.broker.topics import READ_WRITE, Topics
 from rocketstream.property_names import PropertyName
@@ -29,8 +30,17 @@ class Revival:
     """Ends leases whose time is over."""
 
     def __init__(
-        self, *, store: MessageStore, intake: Intake, topics: Topics, groups: Groups, offsets: Offsets, leases: Leases
+        self,
+        *,
+        settings: BrokerSettings,
+        store: MessageStore,
+        intake: Intake,
+        topics: Topics,
+        groups: Groups,
+        offsets: Offsets,
+        leases: Leases,
     ) -> None:
+        self._settings = settings
         self._store = store
         self._intake = intake
         self._topics = topics
@@ -59,7 +69,8 @@ class Revival:
             return
         stored = read_record(record)
         is_retry = lease.topic.startswith(RETRY_PREFIX)
-        topic = lease.topic if is_retry else retry_topic(lease.topic, lease.group)
+        name = retry_topics(lease.topic, lease.group, self._settings)[0]
+        topic = lease.topic if is_retry else name
         properties = decode_properties(stored.properties)
         if stored.reconsume_times == 0 or PropertyName.FIRST_POP_TIME not in properties:
             properties[PropertyName.FIRST_POP_TIME] = str(lease.pop_time)

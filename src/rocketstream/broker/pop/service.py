@@ -73,7 +73,13 @@ class Pop:
             chance=chance or random.Random(),
         )
         self._revival = Revival(
-            store=store, intake=intake, topics=topics, groups=groups, offsets=offsets, leases=self.leases
+            settings=settings,
+            store=store,
+            intake=intake,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            leases=self.leases,
         )
         self._acknowledging = Acknowledging(
             clock=clock,

@@ -16,7 +16,7 @@ from rocketstream.broker.offsets import Offsets
 from rocketstream.broker.pop.lease import Lease
 from rocketstream.broker.pop.leases import Leases
 from rocketstream.broker.pop.ordering import Ordering, OrderKey
-from rocketstream.broker.pop.retry_topics import kind_of, retry_topic
+from rocketstream.broker.pop.retry_topics import kind_of, retry_topics
 from rocketstream.broker.records import encoded, read_record
 from rocketstream.broker.settings import BrokerSettings
 from rocketstream.broker.store.values import Match, MessageStore, Reading, ReadStatus
@@ -92,7 +92,10 @@ class Taking:
         else:
             revive_queue_id, self._pops = self._pops % REVIVE_QUEUES, self._pops + 1
         taken = Taken(pop_time=now, revive_queue_id=revive_queue_id)
-        retries = None if wanted.order else self._topics.get(retry_topic(wanted.topic, wanted.consumer_group))
+        # One kind of retry topic in one answer, whose short texts could not tell both apart.
+        names = retry_topics(wanted.topic, wanted.consumer_group, self._settings)
+        there = [] if wanted.order else [one for one in map(self._topics.get, names) if one is not None]
+        retries = there[dice % len(there)] if there else None
         retry_first = dice < RETRY_FIRST
         if retries is not None and retry_first:
             self._from_topic(retries, dice, wanted, match, taken)

@@ -13,20 +13,24 @@ from pathlib import Path
 from typing import Final
 
 from rocketstream.cluster.settings import ClientSettings
+from rocketstream.consumer.answers import OperatorAnswers
 from rocketstream.consumer.broker_offsets import BrokerOffsets
 from rocketstream.consumer.core import ConsumerCore
 from rocketstream.consumer.listener import Listener
 from rocketstream.consumer.offset_store import OffsetStore
 from rocketstream.consumer.overview import Overview
 from rocketstream.consumer.pop_request import Request
+from rocketstream.consumer.pull_request import PullRequest
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.consumer.status import QueueStatus
 from rocketstream.errors import BrokerError, ClientStateError
+from rocketstream.message import ReceivedMessage
 from rocketstream.spark.listening.checkpoint import CheckpointedOffsets
 from rocketstream.spark.listening.dispatching import SparkConsumption
 from rocketstream.spark.listening.runner import Runner
 from rocketstream.spark.listening.watching import QueueWatcher
 from rocketstream.wire.bodies.members import ConsumerConnection
+from rocketstream.wire.bodies.running_info import ProcessQueueInfo
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.headers.group import GetConsumerConnectionListRequestHeader
 
@@ -53,6 +57,34 @@ class SparkOverview(Overview):
             return status
         lag = status.lag + status.next_offset - unfinished[0]
         return replace(status, cached_first=unfinished[0], cached_last=unfinished[-1], lag=lag)
+
+
+class SparkAnswers(OperatorAnswers):
+    """What operators are told of queues whose messages the driver has never seen."""
+
+    def __init__(self, core: SparkCore) -> None:
+        super().__init__(core)
+        self._spark_core = core
+
+    def queue_info(self, request: PullRequest) -> ProcessQueueInfo:
+        """One queue; what was read and is not finished counts as cached."""
+        info = super().queue_info(request)
+        unfinished = self._spark_core.tasks.unfinished(request)
+        if not unfinished:
+            return info
+        return replace(
+            info,
+            cached_msg_min_offset=unfinished[0],
+            cached_msg_max_offset=unfinished[-1],
+            cached_msg_count=len(unfinished),
+        )
+
+    async def consume_directly(self, message: ReceivedMessage, broker_name: str) -> None:
+        """The listener is for executors: what it needs may not be on the driver at all."""
+        raise ClientStateError(
+            f"{self._spark_core.what} runs its listener on Spark's executors and takes no message from an operator:"
+            f" send it to topic {message.topic!r} again instead"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +117,7 @@ class SparkCore(ConsumerCore):
         self.runner = runner
         self.rounds = rounds
         self.overview = SparkOverview(self)
+        self.answers = SparkAnswers(self)
         self.shipped = b""
         """The pickled listener and settings; set before the start."""
         self.slots = 1
@@ -117,7 +150,7 @@ class SparkCore(ConsumerCore):
         """Who finds out that there is something to consume."""
         return QueueWatcher(self)
 
-    def make_consumption(self, listener: Listener) -> SparkConsumption:
+    def make_consumption(self, listener: Listener | None) -> SparkConsumption:
         """Spark."""
         return SparkConsumption(self, self.runner, self.rounds.tasks or self.slots)
 

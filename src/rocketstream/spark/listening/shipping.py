@@ -16,6 +16,7 @@ from rocketstream.consumer.allocation import AllocateAveragely
 from rocketstream.consumer.listener import Listener
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.errors import ConfigurationError
+from rocketstream.remoting.acl import RotatingCredentials
 from rocketstream.spark.listening.core import Rounds
 from rocketstream.spark.listening.values import Work
 from rocketstream.wire.codes import MessageModel
@@ -27,6 +28,7 @@ _MEANINGLESS: Final = {
     "pop_invisible_time": "a Spark consumer pulls and does not pop",
     "pop_batch_nums": "a Spark consumer pulls and does not pop",
     "pop_threshold_for_queue": "a Spark consumer pulls and does not pop",
+    "otel": "spans are made in the process that listens, and executors have no tracer of yours",
     "adjust_thread_pool_threshold": "a task's threads are consume_thread_min and stay so many",
 }
 
@@ -40,9 +42,15 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         )
     for name in sorted(_MEANINGLESS.keys() & settings.keys()):
         raise ConfigurationError(f"{name}={settings[name]!r} is not for a Spark consumer: {_MEANINGLESS[name]}")
+    if isinstance(settings.get("credentials"), RotatingCredentials):
+        raise ConfigurationError(
+            "credentials=RotatingCredentials is not for a Spark consumer: what is replaced on the driver does not reach"
+            " executors that run; use Credentials, and start it again with new ones"
+        )
     if isinstance(settings.get("tls"), ssl.SSLContext):
         raise ConfigurationError(
-            "tls=SSLContext is not for a Spark consumer, because it cannot be sent to executors: use tls=True"
+            "tls=SSLContext is not for a Spark consumer, because it cannot be sent to executors: use tls=True, or"
+            " TlsFiles of paths that the executors have"
         )
 
 

@@ -143,7 +143,6 @@ class TaskCore(ConsumerCore):
         await self._pulls.start()
         if self.consumer.trace:
             self._trace = ConsumeTrace(self.consumer, self.instance, await self._client.inner_producer())
-            self.consumer = replace(self.consumer, consume_hooks=(*self.consumer.consume_hooks, self._trace.hook))
         self._send_back = SendBack(self.instance, self.consumer, self.group, self.names, self._send_retry)
         kind = TaskOrderly if self.consumer.orderly else TaskConcurrent
         self.consumption = self._task_consumption = kind(self, self.listener)

@@ -30,7 +30,7 @@ class QueueWatcher(Puller):
 
     def _handle(self, request: PullRequest, sub: SubscriptionData, result: PullResult) -> None:
         if result.status is PullStatus.FOUND:
-            self._core.stats.add_pull(request.queue.topic, self._elapsed_ms(request))
+            self._core.stats.add_found(request.queue.topic, self._elapsed(request), len(result.body))
             self._spark_core.tasks.offer(request)
         else:
             super()._handle(request, sub, result)
