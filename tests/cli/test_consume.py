@@ -14,7 +14,7 @@ from rocketstream import AdminClient, ConsumeResult, PushConsumer
 from rocketstream.admin.values import GroupProgress
 from rocketstream.cli.app import make_app
 from tests.bare_client import BareConsumer, eventually
-from tests.cli.test_operate import Run, documents
+from tests.cli.printed import documents
 from tests.cli.test_processes import PROGRAM, environment
 
 # What is said on a terminal does not depend on the broker; the embedded one is shown by test_operate.
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rocketmq_real
 
 
 @pytest.fixture
-def run(rocketmq_cluster) -> Run:
+def run(rocketmq_cluster) -> Callable[..., Result]:
     """Run a command on the cluster; it must succeed unless a code is given."""
 
     def run(*arguments: str, code: int = 0) -> Result:

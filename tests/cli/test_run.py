@@ -16,8 +16,8 @@ from rocketstream import AdminClient
 from tests.cli.test_processes import PROGRAM, environment
 from tests.testing.processes import eventually, exists
 
-# What is said on a terminal does not depend on the broker; the embedded one is shown by test_operate.
-pytestmark = pytest.mark.rocketmq_real
+# What is said on a terminal does not depend on the broker: one test with the embedded one is enough.
+real = pytest.mark.rocketmq_real
 
 PATIENCE = 90.0
 
@@ -147,6 +147,7 @@ def members(shop: dict[str, str]) -> int:
         return len(admin.consumers(shop["GROUP"]).members)
 
 
+@pytest.mark.feature("processes/run")
 def test_processes_share_the_queues_and_a_dead_one_is_replaced(start, shop, client):
     topic = shop["TOPIC"]
     program = start("shop:make", "--processes", "2", **shop)
@@ -179,6 +180,7 @@ def test_processes_share_the_queues_and_a_dead_one_is_replaced(start, shop, clie
 
 @pytest.mark.parametrize("target", ["shop:make", "shop:looping"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@real
 def test_one_process_is_the_process_itself(start, shop, client, target, number):
     client.send(shop["TOPIC"], b"the only one")
     program = start(target, **shop)
@@ -189,6 +191,7 @@ def test_one_process_is_the_process_itself(start, shop, client, target, number):
     assert members(shop) == 0
 
 
+@real
 def test_what_keeps_it_from_starting_is_one_sentence(start, shop):
     program = start("shop:make", **{**shop, "TOPIC": "there-is-no-such-topic"}, PYTHONWARNINGS="error")
     assert program.end() == 1
@@ -198,6 +201,7 @@ def test_what_keeps_it_from_starting_is_one_sentence(start, shop):
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
+@real
 def test_a_second_ctrl_c_does_not_wait_for_listeners(start, shop, client, processes):
     for queue_id in range(4):
         client.send(shop["TOPIC"], b"blocks", queue_id=queue_id)
@@ -221,6 +225,7 @@ def test_a_second_ctrl_c_does_not_wait_for_listeners(start, shop, client, proces
     assert not any(exists(pid) for pid in program.pids().values())
 
 
+@real
 def test_listeners_get_no_longer_than_they_are_given(start, shop, client):
     client.send(shop["TOPIC"], b"blocks")
     program = start("shop:blocking", "--shutdown-timeout", "0.1", **shop)

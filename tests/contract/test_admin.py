@@ -209,6 +209,7 @@ def test_messages_are_found_by_key_and_by_both_ids(admin, java_peer, client, top
 # --- groups -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.feature("admin/connections", "admin/running-info")
 def test_a_group_at_work(admin, java_peer, rocketmq_cluster, unique_topic, unique_group):
     """A Java consumer: its members, its queues, its lag."""
     admin.create_topic(unique_topic, queues=2)
@@ -234,6 +235,13 @@ def test_a_group_at_work(admin, java_peer, rocketmq_cluster, unique_topic, uniqu
         assert progress.members == 1
         (listed,) = [group for group in admin.groups() if group.group == unique_group]
         assert (listed.members, listed.model, listed.lag) == (1, "CLUSTERING", 0)
+
+        (connected,) = admin.consumer_connections(unique_group).members
+        assert (connected.client_id, connected.language, connected.orderly) == (member.client_id, "JAVA", False)
+        assert {one.topic: one.expression for one in connected.subscriptions or ()}[unique_topic] == "*"
+        info = admin.running_info(unique_group, member.client_id, stack=True)
+        assert [queue.queue_id for queue in info.queues if queue.topic == unique_topic] == [0, 1]
+        assert "java.lang.Thread.run(" in (info.stack or "")
     finally:
         java_peer.produce(unique_topic, count=1)
         consumed.result(90)
@@ -262,6 +270,7 @@ def test_a_group_that_nobody_knows_is_an_error(admin, topic):
         admin.reset_offset("never-heard-of", topic, "earliest")
 
 
+@pytest.mark.feature("admin/reset")
 def test_a_group_without_members_is_moved(admin, client, topic, group):
     for number in range(10):
         client.send(topic, b"%d" % number)
@@ -288,6 +297,7 @@ def test_a_group_without_members_is_moved(admin, client, topic, group):
     assert offset() == 10, "a time after all messages is the end"
 
 
+@pytest.mark.feature("admin/reset")
 @pytest.mark.parametrize("place", ["time", "earliest"])
 def test_a_group_with_members_is_moved(admin, java_peer, topic, unique_group, place):
     """Java consumers get again what lies behind them: with their next pull from 5.x, after 10 s from 4.9."""

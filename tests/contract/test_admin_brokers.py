@@ -9,6 +9,27 @@ from rocketstream.errors import RemotingError
 from rocketstream.testing.plugin import EMBEDDED
 from tests.bare_client import eventually
 from tests.contract.clusters import new_cluster, require_target, silenced
+from tests.contract.consuming import new_consumer
+
+
+def dead_letters_of_both(admin: AdminClient, address: str) -> None:
+    """What a group gave up on two brokers is seen together, and sent again once."""
+
+    def give_up(messages, context) -> None:
+        context.delay_level_when_next_consume = -1
+
+    with new_consumer("gives-up", address, give_up, "orders") as consumer:
+        eventually(lambda: admin.dead_letters("gives-up").total == 20)
+        (member,) = admin.consumer_connections("gives-up").members
+        assert (member.client_id, member.brokers) == (consumer.client_id, ("broker-a", "broker-b"))
+    letters = admin.dead_letters("gives-up", 100).letters
+    assert sorted(int(letter.message.body) for letter in letters) == list(range(20))
+    assert {letter.broker_name for letter in letters} == {"broker-a", "broker-b"}
+    admin.create_topic("again", queues=2)
+    assert admin.replay_dead_letters("gives-up", to="again").by_target == {"again": 20}
+    eventually(lambda: len(admin.peek("again", 100)) == 20)
+    assert sorted(int(message.body) for message in admin.peek("again", 100)) == list(range(20))
+    eventually(lambda: admin.replay_dead_letters("gives-up", to="again", dry_run=True).replayed == 0)
 
 
 @pytest.mark.parametrize("version", [EMBEDDED, "5.5.0"])
@@ -30,6 +51,8 @@ def test_two_brokers_one_of_which_falls_silent_and_dies(version, request):
         for receipt in receipts[:4]:
             assert admin.message(receipt.message_id, "orders").queue == receipt.queue
             assert admin.message(receipt.offset_message_id).message_id == receipt.message_id
+
+        dead_letters_of_both(admin, cluster.name_server_address)
 
         # A broker of 5.5.0 answers SYSTEM_ERROR until it has taken its first sample of itself.
         eventually(lambda: not any(broker.problem for broker in admin.cluster().brokers))

@@ -69,6 +69,7 @@ def check(receipt: SendReceipt, message: ReceivedMessage) -> None:
     assert receipt.queue_offset == message.queue_offset
 
 
+@pytest.mark.feature("produce/send")
 def test_a_receipt_is_what_a_pull_finds(client, producer, orders, broker):
     sent = Message(orders, b"body", tags="paid", keys=["k1", "k2"], properties={"a": "b"}, flag=7)
     receipts = [producer.send(sent) for _ in range(8)]
@@ -85,6 +86,7 @@ def test_a_receipt_is_what_a_pull_finds(client, producer, orders, broker):
     assert {receipt.queue.queue_id for receipt in receipts} == set(range(QUEUES)), "round robin"
 
 
+@pytest.mark.feature("produce/queue")
 def test_a_given_queue_a_key_and_a_selector(client, producer, orders):
     queues = producer.queues(orders)
     assert [queue.queue_id for queue in queues] == list(range(QUEUES))
@@ -107,6 +109,7 @@ def test_a_given_queue_a_key_and_a_selector(client, producer, orders):
     }
 
 
+@pytest.mark.feature("produce/queue")
 def test_the_order_of_a_key_is_kept(client, producer, orders):
     for number in range(50):
         producer.send(Message(orders, b"%d" % number), sharding_key="one key")
@@ -114,12 +117,14 @@ def test_the_order_of_a_key_is_kept(client, producer, orders):
     assert bodies == list(range(50))
 
 
+@pytest.mark.feature("produce/oneway")
 def test_one_way(client, producer, orders):
     for number in range(10):
         producer.send_oneway(Message(orders, b"%d" % number))
     assert {int(message.body) for message in stored(client, orders, 10).values()} == set(range(10))
 
 
+@pytest.mark.feature("produce/async")
 @pytest.mark.parametrize("auto_batch", [False, True], ids=["single", "auto_batch"])
 def test_asynchronous_sends(client, make, orders, auto_batch):
     producer = make(auto_batch=auto_batch, max_async_messages=50)
@@ -134,6 +139,7 @@ def test_asynchronous_sends(client, make, orders, auto_batch):
         assert int(message.body) == number
 
 
+@pytest.mark.feature("produce/async")
 def test_a_shutdown_waits_for_what_is_under_way(client, make, orders):
     producer = make()
     futures = [producer.send_async(Message(orders, b"x")) for _ in range(200)]
@@ -160,6 +166,7 @@ def test_many_threads_send_with_one_producer(client, producer, orders):
         check(receipt, found[receipt.message_id])
 
 
+@pytest.mark.feature("produce/batch")
 def test_a_batch_is_stored_as_single_messages_with_their_own_ids(client, producer, orders):
     messages = [Message(orders, b"%d" % n, tags=f"t{n}", keys=f"k{n}", properties={"n": str(n)}) for n in range(20)]
     (receipt,) = producer.send_batch(messages)
@@ -183,6 +190,7 @@ def test_a_batch_of_thousands(client, producer, orders):
     assert ",".join(receipt.message_id for receipt in receipts).split(",") == list(found)
 
 
+@pytest.mark.feature("produce/batch")
 def test_a_batch_over_the_limit_is_split_and_keeps_its_order(client, make, orders):
     producer = make(max_message_size=10_000)
     queue = producer.queues(orders)[0]
@@ -204,6 +212,7 @@ def test_large_messages_and_batches_up_to_the_brokers_limit(client, make, orders
     assert set(",".join(receipt.message_id for receipt in receipts).split(",")) == set(found)
 
 
+@pytest.mark.feature("produce/compression")
 @pytest.mark.parametrize(
     ("name", "codec"), [("zlib", Codec.ZLIB), ("lz4", Codec.LZ4), ("zstd", Codec.ZSTD)], ids=["zlib", "lz4", "zstd"]
 )

@@ -18,6 +18,7 @@ def stored(client, topic, queues=1):
     return {(message.queue_id, message.queue_offset): message for message in client.pull_all("reader", topic, queues)}
 
 
+@pytest.mark.feature("produce/auto-batch")
 def test_messages_that_leave_together_are_stored_and_answered_one_by_one(
     client, broker, unique_topic, rocketmq_cluster
 ):

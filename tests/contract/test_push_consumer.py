@@ -29,6 +29,7 @@ def orders(client, broker, unique_topic) -> str:
     return unique_topic
 
 
+@pytest.mark.feature("consume/listeners")
 def test_first_messages(consume, heard, sender, orders, client, admin, unique_group):
     receipts = [sender.send(Message(orders, b"%d" % n, tags="t", keys=f"k{n}", flag=n)) for n in range(20)]
     consumer = consume(heard, orders)
@@ -55,6 +56,7 @@ def test_first_messages(consume, heard, sender, orders, client, admin, unique_gr
     again.shutdown()
 
 
+@pytest.mark.feature("filters/tags")
 @pytest.mark.behaviour("RES-03")
 def test_tags_are_compared_by_broker_and_consumer(consume, heard, sender, topic, client, unique_group):
     queue = client.queue(topic)
@@ -69,6 +71,7 @@ def test_tags_are_compared_by_broker_and_consumer(consume, heard, sender, topic,
     assert sorted(heard.bodies) == [b"Aa", b"Aa", b"last"]
 
 
+@pytest.mark.feature("consume/start")
 def test_a_new_group_begins_where_it_is_told(consume, sender, topic, client, unique_group, rocketmq_cluster, configure):
     queue = client.queue(topic)
     send(sender, queue, b"0", b"1")
@@ -108,6 +111,7 @@ def ask_for_the_truth(direction: str, command: Command) -> Command:
     return command
 
 
+@pytest.mark.feature("consume/batches")
 def test_a_listener_gets_batches_of_at_most_its_size(consume, heard, sender, topic, client, unique_group):
     sender.send_batch([Message(topic, b"%d" % n) for n in range(100)])
     eventually(lambda: client.max_offset(topic) == 100)
@@ -154,6 +158,7 @@ def test_offsets_travel_with_the_pulls(consume, heard, sender, topic, client, ad
     assert RequestCode.PULL_MESSAGE in codes
 
 
+@pytest.mark.feature("consume/long-poll")
 def test_a_waiting_pull_is_answered_when_a_message_comes(consume, heard, sender, topic, client, rocketmq_cluster):
     with ClusterProxy(rocketmq_cluster.name_server_address, record=True) as proxy:
         line = proxy.broker(rocketmq_cluster.brokers[0].address)
@@ -177,6 +182,7 @@ def test_a_waiting_pull_is_answered_when_a_message_comes(consume, heard, sender,
         consumer.shutdown()
 
 
+@pytest.mark.feature("consume/listeners")
 def test_handlers_and_async_listeners(consume, sender, client, broker, unique_topic, unique_group, rocketmq_cluster):
     topics = [f"{unique_topic}-{name}" for name in ("plain", "async", "listener")]
     for topic in topics:
@@ -209,6 +215,7 @@ def test_handlers_and_async_listeners(consume, sender, client, broker, unique_to
     assert {delivery.topic for delivery in asynchronous.deliveries} == {topics[1]}
 
 
+@pytest.mark.feature("consume/suspend")
 def test_subscriptions_can_change_while_it_runs(consume, heard, sender, topic, client, broker, unique_group):
     other = f"{topic}-other"
     client.create_topic(broker, other)
@@ -231,6 +238,7 @@ def test_subscriptions_can_change_while_it_runs(consume, heard, sender, topic, c
     assert sorted(heard.bodies) == [b"b", b"other", b"still"]
 
 
+@pytest.mark.feature("consume/suspend")
 def test_suspend_and_resume(consume, heard, sender, topic, client):
     consumer = consume(heard, topic, broker_suspend_max_time=0.2)
     send(sender, client.queue(topic), b"before")
@@ -252,6 +260,8 @@ def waits_for(consumer, topic: str) -> str | None:
     return queue.waits_for
 
 
+@pytest.mark.feature("filters/sql92-off")
+@pytest.mark.behaviour("START-09")
 def test_a_broker_without_sql_refuses_it_at_the_start(consume, heard, topic, configure, client, unique_group):
     configure(enablePropertyFilter=False)
     consumer = new_consumer(unique_group, client.instance.settings.name_servers, heard, {topic: Sql("amount > 100")})
@@ -265,6 +275,8 @@ def test_a_broker_without_sql_refuses_it_at_the_start(consume, heard, topic, con
             consumer.subscribe(topic, Sql("amount > 100"))
 
 
+@pytest.mark.feature("filters/sql92", "filters/sql92-check")
+@pytest.mark.behaviour("START-09")
 def test_sql_is_checked_and_used(consume, heard, sender, topic, client, unique_group):
     queue = client.queue(topic)
     for amount in ("50", "150"):

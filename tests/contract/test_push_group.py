@@ -43,6 +43,7 @@ def shares(*consumers) -> list[int]:
     return [len(consumer.assignment) for consumer in consumers]
 
 
+@pytest.mark.feature("consume/groups")
 def test_two_members_share_and_hand_over(consume, sender, orders, client, admin, unique_group):
     first, second = Heard(), Heard()
     one = consume(first, orders, rebalance_interval=NEVER, instance_name="one")
@@ -90,6 +91,7 @@ class Gate:
         return ConsumeResult.SUCCESS
 
 
+@pytest.mark.feature("consume/shutdown")
 @pytest.mark.behaviour("REB-10")
 def test_who_leaves_finishes_what_has_begun_and_the_others_go_on(
     consume, sender, topic, client, admin, unique_group, rocketmq_cluster
@@ -123,6 +125,7 @@ def test_who_leaves_finishes_what_has_begun_and_the_others_go_on(
     assert next_one.until(1) == [b"after"], "nothing that was done comes again"
 
 
+@pytest.mark.feature("consume/shutdown")
 @pytest.mark.behaviour("REB-10")
 def test_who_leaves_does_not_wait_longer_than_told(consume, sender, topic, client, admin, unique_group):
     gate = Gate()
@@ -137,6 +140,7 @@ def test_who_leaves_does_not_wait_longer_than_told(consume, sender, topic, clien
     gate.open.set()
 
 
+@pytest.mark.feature("consume/batches")
 @pytest.mark.behaviour("CON-07")
 def test_ack_index_says_what_has_failed(consume, sender, topic, client, admin, unique_group):
     def answer(messages, context):
@@ -162,6 +166,7 @@ def test_ack_index_says_what_has_failed(consume, sender, topic, client, admin, u
     assert client.max_offset(retry_topic(unique_group)) == 6
 
 
+@pytest.mark.feature("consume/broadcasting")
 def test_broadcasting_gives_everything_to_everybody_over_restarts(consume, sender, orders, client, tmp_path):
     settings = {"model": MessageModel.BROADCASTING, "local_offset_dir": tmp_path}
     heard = {name: Heard() for name in ("one", "two")}

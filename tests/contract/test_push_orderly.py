@@ -40,6 +40,7 @@ def try_to_lock(client: BareClient, group: str, *queues: MessageQueue, me: str =
     return set(granted)
 
 
+@pytest.mark.feature("consume/orderly")
 def test_each_queue_is_consumed_in_order_one_message_at_a_time(consume, sender, orders, client, admin, unique_group):
     busy: set[int] = set()
     overlaps: list[int] = []
@@ -67,6 +68,7 @@ def test_each_queue_is_consumed_in_order_one_message_at_a_time(consume, sender, 
     assert committed(admin, unique_group, orders) == dict.fromkeys(range(QUEUES), 50)
 
 
+@pytest.mark.feature("consume/orderly")
 def test_suspend_holds_its_queue_and_no_other(consume, sender, orders, client):
     def answer(messages, context):
         context.suspend_current_queue_time = 0.05
@@ -89,6 +91,7 @@ def test_suspend_holds_its_queue_and_no_other(consume, sender, orders, client):
     assert heard.bodies.count(b"other") == 1
 
 
+@pytest.mark.feature("consume/dead-letters")
 def test_what_fails_too_often_is_sent_away_and_its_queue_goes_on(consume, sender, topic, client, admin, unique_group):
     def answer(messages, context):
         context.suspend_current_queue_time = 0.01
@@ -111,6 +114,7 @@ def test_what_fails_too_often_is_sent_away_and_its_queue_goes_on(consume, sender
     without_limit.shutdown()
 
 
+@pytest.mark.feature("consume/orderly-commit")
 @pytest.mark.behaviour("ORD-09")
 def test_without_auto_commit_the_listener_says_when(consume, sender, topic, client, admin, unique_group):
     said: list[OrderlyResult] = []
@@ -152,6 +156,7 @@ def test_without_auto_commit_the_listener_says_when(consume, sender, topic, clie
     assert rest.until(2) == [b"3", b"4"]
 
 
+@pytest.mark.feature("consume/orderly")
 def test_locks_are_held_at_the_broker_and_given_back(consume, sender, orders, client, unique_group):
     queues = [client.queue(orders, n) for n in range(QUEUES)]
     first, second = Heard(success), Heard(success)

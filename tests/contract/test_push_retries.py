@@ -198,12 +198,14 @@ def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(under_way
         assert message.offset_message_id != first.message.offset_message_id
 
 
+@pytest.mark.feature("consume/dead-letters")
 def test_a_listener_can_give_up_at_once(under_way):
     (dead,) = dead_letters(under_way, under_way.group("dead-at-once"))
     assert dead.body == b"x"
     assert len(under_way.heard["dead-at-once"].deliveries) == 1
 
 
+@pytest.mark.feature("consume/dead-letters")
 @pytest.mark.behaviour("CON-13")
 def test_after_sixteen_times_a_message_is_dead(under_way):
     heard = under_way.heard["sixteen"]
@@ -214,6 +216,7 @@ def test_after_sixteen_times_a_message_is_dead(under_way):
     assert len(heard.deliveries) == 17
 
 
+@pytest.mark.feature("consume/retries", "consume/dead-letters")
 @pytest.mark.behaviour("CON-04")
 def test_what_fails_comes_again_after_ten_seconds_then_thirty_then_is_dead(under_way, caplog):
     heard, group = under_way.heard["raises"], under_way.group("raises")

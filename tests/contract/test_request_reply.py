@@ -74,6 +74,7 @@ def reader(rocketmq_cluster: RocketMQCluster) -> Iterator[BareClient]:
     client.close()
 
 
+@pytest.mark.feature("produce/request-reply")
 def test_a_request_is_replied_to(producer, reader, topic):
     asking, answering = producer(), producer()
     with Replier(reader, topic, answering, lambda message: b"pong to " + message.body) as replier:
@@ -93,6 +94,7 @@ def test_a_request_is_replied_to(producer, reader, topic):
     assert replier.errors == []
 
 
+@pytest.mark.feature("produce/request-reply")
 def test_many_requests_at_a_time_each_get_their_own_reply(producer, reader, topic):
     asking, answering = producer(), producer()
     with (

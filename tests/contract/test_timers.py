@@ -31,6 +31,7 @@ def producer(rocketmq_cluster: RocketMQCluster, unique_group: str) -> Iterator[P
         yield producer
 
 
+@pytest.mark.feature("produce/timers")
 @pytest.mark.rocketmq_versions("5.5.0")
 def test_a_timer_message_is_delivered_when_it_is_due(producer, client, topic):
     deliver_at = datetime.now(UTC) + timedelta(seconds=2.5)
@@ -67,6 +68,7 @@ def test_4_9_would_deliver_it_at_once_so_it_is_not_sent(producer, client, topic,
     assert client.max_offset(topic) == 0
 
 
+@pytest.mark.feature("produce/delay-levels")
 def test_delay_levels_on_both(producer, client, topic):
     receipt = producer.send(Message(topic, b"x", delay_level=1))
     eventually(lambda: stored(client, topic), tries=1500)
@@ -90,6 +92,7 @@ def recalling_client(recalling: AnyCluster) -> Iterator[BareClient]:
     client.close()
 
 
+@pytest.mark.feature("produce/recall")
 @pytest.mark.parametrize("namespace", [None, "shop"])
 def test_a_recalled_message_is_not_delivered(recalling, recalling_client, unique_topic, unique_group, namespace):
     wrapped = with_namespace(namespace, unique_topic)

@@ -64,6 +64,7 @@ def bodies(reader: BareClient, topic: str) -> list[bytes]:
     return sorted(message.body for message in stored(reader, topic))
 
 
+@pytest.mark.feature("produce/transactions")
 def test_a_committed_message_is_delivered_and_one_rolled_back_is_not(producer, create_topic, reader, unique_topic):
     create_topic(unique_topic, queues=2)
     calls: list[tuple[Message, Any, str]] = []
@@ -95,6 +96,7 @@ def test_a_committed_message_is_delivered_and_one_rolled_back_is_not(producer, c
     assert message.properties == {"größe": "中文"}
 
 
+@pytest.mark.feature("produce/transactions")
 def test_the_broker_asks_about_an_unknown_transaction_until_it_is_decided(producer, create_topic, reader, unique_topic):
     create_topic(unique_topic)
     asked: list[ReceivedMessage] = []
@@ -141,6 +143,7 @@ def test_an_execute_that_raises_leaves_the_decision_to_check(producer, create_to
     eventually(lambda: bodies(reader, unique_topic) == [b"x"], tries=1500)
 
 
+@pytest.mark.feature("produce/transactions")
 def test_another_producer_of_the_group_answers_for_one_that_is_gone(
     producer, create_topic, reader, unique_topic, unique_group
 ):

@@ -66,6 +66,7 @@ class JavaPeer(JavaProgram):
         batch: int = 0,
         compress_over: int = 4096,
         compress_type: Literal["ZLIB", "LZ4", "ZSTD"] = "ZLIB",
+        namespace: str | None = None,
         receipts: bool = True,
         timeout: float = 60.0,
     ) -> list[JavaReceipt]:
@@ -95,6 +96,7 @@ class JavaPeer(JavaProgram):
             batch=batch,
             compressOver=compress_over,
             compressType=compress_type,
+            namespace=namespace,
             receipts=receipts,
         )
         return [read_receipt(receipt) for receipt in answer["receipts"]]
@@ -212,6 +214,7 @@ class JavaPeer(JavaProgram):
         broadcasting: bool = False,
         broker_rebalance: bool = False,
         instance: str | None = None,
+        namespace: str | None = None,
     ) -> Future[list[JavaMessage]]:
         """The same without waiting for it.
 
@@ -236,6 +239,7 @@ class JavaPeer(JavaProgram):
             broadcasting=broadcasting,
             brokerRebalance=broker_rebalance,
             instance=instance,
+            namespace=namespace,
         )
         return _converted(answer, read_messages)
 
@@ -248,6 +252,24 @@ class JavaPeer(JavaProgram):
                 "lite-pull", timeout=timeout, group=group, topic=topic, count=count, expression=expression, sql=sql
             )
         )
+
+    def start_lite_pulling(
+        self, group: str, topic: str, *, count: int, timeout: float = 60.0
+    ) -> Future[list[JavaMessage]]:
+        """The same without waiting for it."""
+        answer = self.submit("lite-pull", group=group, topic=topic, count=count, timeout=timeout)
+        return _converted(answer, read_messages)
+
+    def lite_count(
+        self, group: str, topic: str, *, count: int, pull_batch_size: int = 32, timeout: float = 300.0
+    ) -> JavaSends:
+        """Poll from the first offset, counting only: the other side of a benchmark."""
+        answer = self.call(
+            "lite-count", timeout=timeout, group=group, topic=topic, count=count, pullBatchSize=pull_batch_size
+        )
+        if not answer["complete"]:
+            raise JavaPeerError(f"Java polled {answer['messages']} of {count} messages in {timeout:g} s")
+        return JavaSends(answer["messages"], float(answer["seconds"]), float(answer["cpuSeconds"]))
 
     def lite_read(self, group: str, topic: str, *, count: int, offset: int, timeout: float = 30.0) -> list[JavaMessage]:
         """Read all queues from an offset on with a lite pull consumer that is assigned them; nothing is committed."""
@@ -264,6 +286,7 @@ class JavaPeer(JavaProgram):
         timeout: float = 120.0,
         batch_size: int = 32,
         pull_batch_size: int = 32,
+        broker_rebalance: bool = False,
     ) -> JavaCount:
         """Consume from the first offset, counting only: the other side of a benchmark."""
         answer = self.call(
@@ -274,6 +297,7 @@ class JavaPeer(JavaProgram):
             count=count,
             batchSize=batch_size,
             pullBatchSize=pull_batch_size,
+            brokerRebalance=broker_rebalance,
         )
         return JavaCount(
             complete=answer["complete"],

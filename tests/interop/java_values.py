@@ -69,7 +69,7 @@ class JavaTransactions:
 
 @dataclass(frozen=True, slots=True)
 class JavaSends:
-    """How fast the Java producer was, from the first send to the last answer."""
+    """How fast a Java client was: a producer from the first send to the last answer, a lite pull from first to last."""
 
     messages: int
     seconds: float

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import os
 import re
-import subprocess
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,35 +12,12 @@ import pytest
 
 from rocketstream import ConsumeResult, Message, Producer, PushConsumer, SendReceipt, StartFrom
 from rocketstream.broker.embedded import EmbeddedBroker
-from rocketstream.testing.jars import resolve_jars
-from rocketstream.testing.java import find_java
-from rocketstream.testing.node import JAVA_17_DOORS, PROFILES
 from rocketstream.testing.plugin import VERSIONS, require_real
-from tests.interop.java_program import compile_peer
+from tests.interop.mqadmin import mqadmin
 
 TOPIC, GROUP = "orders", "billing"
 COUNT = 5
 _WAIT = 60.0
-
-
-def mqadmin(version: str, home: Path, name_server: str, *commands: Sequence[str]) -> list[str]:
-    """What each command prints."""
-    jars = resolve_jars(version)
-    arguments = [word for command in commands for word in (command[0], "-n", name_server, *command[1:], "--")]
-    done = subprocess.run(
-        [
-            *(str(find_java().executable), *JAVA_17_DOORS, *PROFILES["test"], "-Xmx128m", f"-Duser.home={home}"),
-            *("-cp", os.pathsep.join((str(compile_peer(jars)), jars.classpath)), "MqAdmin", *arguments),
-        ],
-        env={**os.environ, "ROCKETMQ_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    printed = re.findall(r"^printed:(.*)$", done.stdout, re.MULTILINE)
-    assert len(printed) == len(commands), f"{done.stdout}\n{done.stderr}"
-    return [base64.b64decode(one).decode() for one in printed]
 
 
 class Shown:

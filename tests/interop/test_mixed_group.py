@@ -205,6 +205,7 @@ class SharedGroup:
         assert again < self._sent / 10, "who takes a queue over goes on where its last owner was"
 
 
+@pytest.mark.feature("consume/groups")
 @pytest.mark.behaviour("REB-04")
 def test_java_and_python_members_share_and_hand_over(
     rooms: AnyCluster, java: JavaPeer, unique_topic: str, unique_group: str

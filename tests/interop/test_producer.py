@@ -70,6 +70,7 @@ def by_id(messages: Sequence[JavaMessage]) -> dict[str, JavaMessage]:
     return found
 
 
+@pytest.mark.feature("produce/send", "produce/queue")
 def test_java_consumes_all_kinds(
     rocketmq_cluster: RocketMQCluster,
     java_peer: JavaPeer,
@@ -165,6 +166,7 @@ def test_java_sends_the_same(
         assert len(ours.message_id) in (32, 56)  # over IPv4 or IPv6; Java prefers the latter
 
 
+@pytest.mark.feature("produce/batch")
 def test_a_batch_of_thousands(
     java_peer: JavaPeer, produce: Callable[..., Producer], unique_topic: str, unique_group: str
 ) -> None:
@@ -177,6 +179,7 @@ def test_a_batch_of_thousands(
     )
 
 
+@pytest.mark.feature("produce/oneway")
 def test_oneway_messages_arrive(
     java_peer: JavaPeer, produce: Callable[..., Producer], unique_topic: str, unique_group: str
 ) -> None:
@@ -188,6 +191,7 @@ def test_oneway_messages_arrive(
     assert {message.body for message in java_peer.consume(unique_group, unique_topic, count=20)} == bodies
 
 
+@pytest.mark.feature("produce/auto-batch")
 def test_automatic_batches_arrive_as_single_messages(
     java_peer: JavaPeer, produce: Callable[..., Producer], unique_topic: str, unique_group: str
 ) -> None:
@@ -206,6 +210,7 @@ def test_automatic_batches_arrive_as_single_messages(
         assert java.queue_id == receipt.queue.queue_id
 
 
+@pytest.mark.feature("produce/request-reply")
 def test_java_replies_to_our_request(
     java_peer: JavaPeer, produce: Callable[..., Producer], unique_topic: str, unique_group: str
 ) -> None:
@@ -218,6 +223,7 @@ def test_java_replies_to_our_request(
     assert replying.result(90)["left"] == 0
 
 
+@pytest.mark.feature("produce/request-reply")
 def test_we_reply_to_javas_request(
     client: BareClient, java_peer: JavaPeer, produce: Callable[..., Producer], unique_topic: str
 ) -> None:

@@ -216,6 +216,7 @@ def _ours(text: str) -> Any:
 
 
 @pytest.mark.parametrize("version", ["5.5.0"])
+@pytest.mark.feature("filters/sql92", "filters/sql92-check")
 def test_every_expression_is_taken_and_evaluated_as_by_rocketmq(version: str) -> None:
     require_real(version)
     expressions = [*COMPARISONS, *REVERSED, *OTHERS]

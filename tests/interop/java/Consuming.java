@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -29,7 +30,7 @@ import org.apache.rocketmq.common.message.MessageExt;
  * each queue. A message whose body is among its "failures" fails until it was consumed again that often.
  */
 final class Consuming {
-    private static final OperatingSystemMXBean SYSTEM =
+    static final OperatingSystemMXBean SYSTEM =
         (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
     private final String nameServer;
@@ -109,8 +110,12 @@ final class Consuming {
     }
 
     private DefaultMQPushConsumer consumer(JSONObject command, Sink sink) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            command.getString("group"), Access.hook(), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(nameServer);
+        if (JavaPeer.text(command, "namespace", null) != null) {
+            consumer.setNamespace(command.getString("namespace"));
+        }
         consumer.setInstanceName(JavaPeer.text(command, "instance", UUID.randomUUID().toString()));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         // The client of 5.5.0 sometimes loses the heartbeat that carries a new subscription ("lock heartBeat, but

@@ -49,6 +49,7 @@ public final class JavaPeer {
                         case "recall" -> producing.recall(command);
                         case "lite-pull" -> litePulling.pull(command);
                         case "lite-read" -> litePulling.read(command);
+                        case "lite-count" -> litePulling.count(command);
                         case "request" -> requesting.request(command);
                         case "reply" -> requesting.reply(command);
                         case "transact" -> transacting.transact(command);

@@ -56,8 +56,40 @@ final class LitePulling {
         }
     }
 
+    /** Poll as the only member of a group from its first offset, counting only: the other side of a benchmark. */
+    JSONObject count(JSONObject command) throws Exception {
+        int count = command.getIntValue("count");
+        DefaultLitePullConsumer consumer = consumer(command);
+        consumer.setAutoCommit(true);
+        consumer.setPullBatchSize(JavaPeer.number(command, "pullBatchSize", 32));
+        consumer.subscribe(command.getString("topic"), "*");
+        consumer.start();
+        long messages = 0;
+        long begun = 0;
+        long cpuBegun = 0;
+        long deadline = System.nanoTime() + (long) (command.getDoubleValue("timeout") * 1e9);
+        try {
+            while (messages < count && System.nanoTime() < deadline) {
+                List<MessageExt> polled = consumer.poll(100);
+                if (messages == 0 && !polled.isEmpty()) {
+                    begun = System.nanoTime();
+                    cpuBegun = Consuming.SYSTEM.getProcessCpuTime();
+                }
+                messages += polled.size();
+            }
+            JSONObject answer = new JSONObject();
+            answer.put("complete", messages >= count);
+            answer.put("messages", messages);
+            answer.put("seconds", (System.nanoTime() - begun) / 1e9);
+            answer.put("cpuSeconds", (Consuming.SYSTEM.getProcessCpuTime() - cpuBegun) / 1e9);
+            return answer;
+        } finally {
+            consumer.shutdown();
+        }
+    }
+
     private DefaultLitePullConsumer consumer(JSONObject command) {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.getString("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.getString("group"), Access.hook());
         consumer.setNamesrvAddr(nameServer);
         consumer.setInstanceName(UUID.randomUUID().toString());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

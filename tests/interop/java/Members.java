@@ -10,6 +10,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Members of groups that live until they are told to leave, and say meanwhile what they have. */
 final class Members {
@@ -39,6 +40,10 @@ final class Members {
         consumer.setHeartbeatBrokerInterval(1_000); // see Consuming
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
+        if (Boolean.TRUE.equals(command.getBoolean("brokerRebalance"))) {
+            // By reflection, as in Consuming: 4.9 has none.
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        }
         consumer.subscribe(member.topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -54,10 +59,26 @@ final class Members {
         return answer;
     }
 
-    /** Its queues of its topic, each as [topic, broker name, queue id]. */
-    JSONObject assignment(JSONObject command) {
+    /** Its queues of its topic, each as [topic, broker name, queue id]; popped ones too, -1 being all of a broker. */
+    JSONObject assignment(JSONObject command) throws Exception {
         Member member = members.get(command.getString("name"));
         JSONArray queues = new JSONArray();
+        Object rebalance = member.consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl();
+        try {
+            Map<?, ?> popped = (Map<?, ?>) rebalance.getClass().getMethod("getPopProcessQueueTable").invoke(rebalance);
+            for (Object one : popped.keySet()) {
+                MessageQueue queue = (MessageQueue) one;
+                if (queue.getTopic().equals(member.topic)) {
+                    JSONArray fields = new JSONArray();
+                    fields.add(queue.getTopic());
+                    fields.add(queue.getBrokerName());
+                    fields.add(queue.getQueueId());
+                    queues.add(fields);
+                }
+            }
+        } catch (NoSuchMethodException before5) {
+            // nothing is popped there
+        }
         member.consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().forEach(
             (queue, processQueue) -> {
                 if (queue.getTopic().equals(member.topic) && !processQueue.isDropped()) {

@@ -35,7 +35,8 @@ final class Producing {
 
     JSONObject produce(JSONObject command) throws Exception {
         DefaultMQProducer producer = producer(
-            JavaPeer.number(command, "compressOver", 4096), JavaPeer.text(command, "compressType", "ZLIB"));
+            JavaPeer.number(command, "compressOver", 4096), JavaPeer.text(command, "compressType", "ZLIB"),
+            JavaPeer.text(command, "namespace", null));
         int batch = JavaPeer.number(command, "batch", 0);
         boolean receipts = !Boolean.FALSE.equals(command.getBoolean("receipts"));
         MessageQueue queue = command.get("brokerName") == null ? null : new MessageQueue(
@@ -127,7 +128,7 @@ final class Producing {
 
     /** Take a timer message back by its handle; only RocketMQ 5 can. */
     JSONObject recall(JSONObject command) throws Exception {
-        DefaultMQProducer producer = producer(4096, "ZLIB");
+        DefaultMQProducer producer = producer(4096, "ZLIB", null);
         JSONObject answer = new JSONObject();
         answer.put("msgId", DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
             .invoke(producer, command.getString("topic"), command.getString("handle")));
@@ -136,7 +137,7 @@ final class Producing {
 
     /** One message per sharding key, in their order, each to the queue that Java's own selector says. */
     JSONObject produceByKeys(JSONObject command) throws Exception {
-        DefaultMQProducer producer = producer(4096, "ZLIB");
+        DefaultMQProducer producer = producer(4096, "ZLIB", null);
         JSONArray answers = new JSONArray();
         for (Object key : JavaPeer.list(command, "shardingKeys")) {
             Message message = new Message(command.getString("topic"), "by key".getBytes(StandardCharsets.UTF_8));
@@ -213,13 +214,17 @@ final class Producing {
         }
     }
 
-    private synchronized DefaultMQProducer producer(int compressOver, String compressType) throws Exception {
-        String key = compressOver + compressType;
+    private synchronized DefaultMQProducer producer(int compressOver, String compressType, String namespace)
+        throws Exception {
+        String key = compressOver + compressType + namespace;
         if (!producers.containsKey(key)) {
             // Read by the constructor of RocketMQ 5; RocketMQ 4 knows zlib only.
             System.setProperty("rocketmq.message.compressType", compressType);
-            DefaultMQProducer producer = new DefaultMQProducer("java-peer-producer-" + producers.size());
+            DefaultMQProducer producer = new DefaultMQProducer("java-peer-producer-" + producers.size(), Access.hook());
             producer.setNamesrvAddr(nameServer);
+            if (namespace != null) {
+                producer.setNamespace(namespace);
+            }
             producer.setInstanceName(UUID.randomUUID().toString());
             producer.setCompressMsgBodyOverHowmuch(compressOver);
             producer.setSendMsgTimeout(10_000);
