@@ -21,7 +21,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
-pytest_plugins = ["pytester", "tests.behaviours.checklist"]
+pytest_plugins = ["pytester", "tests.whole_run", "tests.behaviours.checklist", "tests.features.plugin"]
 
 
 @pytest.fixture(scope="session")

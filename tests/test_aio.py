@@ -15,13 +15,14 @@ from rocketstream.admin.errors import NotFoundError
 from rocketstream.errors import ClientStateError, ConfigurationError, ReplyTimeoutError, UnsupportedByBrokerError
 
 # What a plain producer has for its faces, and `send_async`: on a loop that is a `send` that is not awaited yet.
-NOT_FOR_LOOPS = {"core", "ready", "ready_batch", "ready_request", "send_async", "submit"}
+NOT_FOR_LOOPS = {"core", "ready", "ready_batch", "ready_half", "ready_request", "send_async", "submit"}
 
 
 def public_names(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
+@pytest.mark.feature("asyncio/same-methods")
 @pytest.mark.parametrize("name", aio.__all__)
 def test_every_method_is_there_with_the_same_arguments(name):
     plain, face = getattr(rocketstream, name), getattr(aio, name)
@@ -50,6 +51,7 @@ async def first(admin: aio.AdminClient, topic: str):
     raise AssertionError("it ends only when told to")
 
 
+@pytest.mark.feature("asyncio/producer")
 async def test_a_request_is_replied_to(address, topic):
     async with (
         aio.Producer("aio-asking", address) as asking,
@@ -91,6 +93,7 @@ async def test_recalling(address, topic, rocketmq_cluster):
 USER: contextvars.ContextVar[str] = contextvars.ContextVar("USER")
 
 
+@pytest.mark.feature("asyncio/transactions")
 async def test_transactions(address, topic, unique_group):
     """`execute` may block: it runs on a thread, with the caller's context, while the loop goes on."""
     on_thread, may_end = asyncio.Event(), threading.Event()
@@ -127,6 +130,7 @@ async def test_transactions(address, topic, unique_group):
         await producer.send(Message(topic, b"late"), TransactionState.COMMIT)
 
 
+@pytest.mark.feature("asyncio/admin")
 async def test_an_operator(address, unique_topic, unique_group):
     async with aio.AdminClient(address) as admin, aio.Producer("aio", address) as producer:
         route = await admin.create_topic(unique_topic, 2, permission="RW")

@@ -42,6 +42,7 @@ async def until(ask: Callable[[], Awaitable[Any]], expected: Callable[[Any], boo
     raise AssertionError(f"still {answer!r}")
 
 
+@pytest.mark.feature("asyncio/push-consumer")
 async def test_messages_reach_an_async_listener_on_the_loop(address, topic, unique_group):
     loop = asyncio.get_running_loop()
     got: asyncio.Queue[tuple[bytes, asyncio.AbstractEventLoop]] = asyncio.Queue()
@@ -73,6 +74,7 @@ async def test_messages_reach_an_async_listener_on_the_loop(address, topic, uniq
     await consumer.shutdown()
 
 
+@pytest.mark.feature("asyncio/push-consumer")
 async def test_plain_handlers_have_threads_and_async_ones_the_loop(address, client, broker, unique_topic, unique_group):
     topics = [f"{unique_topic}-plain", f"{unique_topic}-async"]
     for topic in topics:

@@ -8,7 +8,9 @@ import socket
 import pytest
 
 from rocketstream import AdminClient
+from rocketstream.admin.secrets import REDACTED
 from rocketstream.errors import ClientStateError, ConfigurationError, NameServerError
+from rocketstream.wire.codes import RequestCode
 
 
 @pytest.fixture
@@ -76,8 +78,8 @@ def test_a_name_server_that_does_not_answer_is_named(nobody):
         (lambda admin: admin.delete_topic("SCHEDULE_TOPIC_XXXX"), "topic='SCHEDULE_TOPIC_XXXX' is RocketMQ's own"),
         (lambda admin: admin.consumers("DEFAULT_CONSUMER"), "group='DEFAULT_CONSUMER' is reserved"),
         (lambda admin: admin.consumer_progress("a/b"), "group='a/b' has illegal characters"),
-        (lambda admin: admin.reset_offset("g", "t"), "a reset needs to= or offset=, and only one of them"),
-        (lambda admin: admin.reset_offset("g", "t", "latest", offset=1), "a reset needs to= or offset=, and only one"),
+        (lambda admin: admin.reset_offset("g", "t"), "a reset needs to=, offset=, offsets= or like="),
+        (lambda admin: admin.reset_offset("g", "t", "latest", offset=1), "a reset needs to=, offset=, offsets= or"),
         (lambda admin: admin.reset_offset("g", "t", "sometime"), "to='sometime': expected 'earliest', 'latest'"),
         (lambda admin: admin.reset_offset("g", "t", 5), "to=5 is no time in milliseconds since the epoch"),
         (lambda admin: admin.peek("t", 0), "n=0 must be from 1 to 100000"),
@@ -102,3 +104,16 @@ def test_settings_are_checked_at_once():
         AdminClient("127.0.0.1:9876", timeout=-1)
     with pytest.raises(ConfigurationError, match="namespace="):
         AdminClient("127.0.0.1:9876", namespace="a b")
+
+
+def test_secrets_of_a_server_reach_no_operator(embedded_broker):
+    """Not as settings of the broker, and not as those of the name server."""
+    secret = b'innerClientAuthenticationCredentials={"accessKey":"rocketmq","secretKey":"hunter2"}\n'
+    with AdminClient(embedded_broker.address) as admin:
+        (broker,) = admin.cluster().brokers
+        ask = admin.core.instance.ask
+        admin.core.io.run(ask(broker.address, RequestCode.UPDATE_BROKER_CONFIG, body=secret))
+        admin.core.io.run(ask(embedded_broker.address, RequestCode.UPDATE_NAMESRV_CONFIG, body=secret))
+        for told in (admin.broker_config(broker.broker_name), admin.node_config(embedded_broker.address)):
+            assert told["innerClientAuthenticationCredentials"] == REDACTED
+            assert "hunter2" not in str(told)

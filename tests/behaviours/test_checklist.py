@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.behaviours.checklist import DOCUMENT, Checklist, behaviour_ids
+from tests.behaviours.checklist import DOCUMENT, behaviour_ids, lines
+from tests.whole_run import Checklist
+
+PLUGINS = ("-p", "tests.whole_run", "-p", "tests.behaviours.checklist")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +34,7 @@ def test_a_row_is_proven_by_a_passing_test_and_no_failing_one():
     checklist.record(["A-02"], passed=False)
     assert checklist.proven == ["A-01"]
     assert checklist.missing == ["A-02", "A-03", "B-01"]
-    assert checklist.lines() == [
+    assert lines(checklist) == [
         "1 of 4 behaviours have a passing test",
         "  missing A: 02 03",
         "  missing B: 01",
@@ -59,28 +62,30 @@ def test_a_run_reports_passed_failed_and_skipped_as_they_are(pytester: pytest.Py
         def test_errors(broken): pass
         """
     )
-    result = pytester.runpytest_inprocess("-p", "tests.behaviours.checklist")
+    result = pytester.runpytest_inprocess(*PLUGINS)
     result.stdout.fnmatch_lines(["1 of 120 behaviours have a passing test", "  missing REM: 02 03 04 05 *"])
 
 
 def test_an_id_that_is_not_in_the_document_ends_the_run(pytester: pytest.Pytester):
     pytester.makepyfile('import pytest\n\n@pytest.mark.behaviour("REM-99")\ndef test_x(): pass\n')
-    result = pytester.runpytest_inprocess("-p", "tests.behaviours.checklist")
+    result = pytester.runpytest_inprocess(*PLUGINS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_x claims [[]'REM-99']*"])
 
 
 def test_two_parts_of_a_run_know_of_each_other():
-    first, second = Checklist(["A-01", "A-02", "A-03"]), Checklist(["A-01", "A-02", "A-03"])
+    ids = ["A-01", "A-02", "A-03", "A-04"]
+    first, second = Checklist(ids), Checklist(ids)
     first.record(["A-01", "A-02"], passed=True)
-    second.record(["A-03"], passed=True)
+    first.record(["A-04"], passed=False)
+    second.record(["A-03", "A-04"], passed=True)
     second.record(["A-02"], passed=False)
     second.add(first.seen())
     assert second.proven == ["A-01", "A-03"]
 
 
 def test_each_test_is_in_one_part(pytester: pytest.Pytester):
-    pytester.makeconftest('pytest_plugins = ["tests.behaviours.checklist"]')
+    pytester.makeconftest('pytest_plugins = ["tests.whole_run", "tests.behaviours.checklist"]')
     for place in ("contract", "wire"):
         file = pytester.path / "tests" / place / f"test_{place}.py"
         file.parent.mkdir(parents=True)
@@ -88,3 +93,4 @@ def test_each_test_is_in_one_part(pytester: pytest.Pytester):
     for part, shown in (("1", "tests/contract/test_contract.py"), ("2", "tests/wire/test_wire.py")):
         done = pytester.runpytest("--collect-only", "-q", "--part", part, "tests")
         done.stdout.fnmatch_lines([f"{shown}::test_something", "1/2 tests collected (1 deselected)*"])
+        assert str(done.stdout).count("::test_something") == 1

@@ -83,7 +83,7 @@ def test_tls_for_both_doors_and_who_does_not_shake_hands_holds_up_nobody(tls, ca
             assert exchange(address, request(4711), timeout=10.0, tls=client).code == 3
             assert plain.recv(1000) == b"", "it is shown the door"
         broker.stop()
-    assert "did not begin with TLS" in caplog.text
+    assert "the TLS handshake with ('127.0.0.1', " in caplog.text
 
 
 async def test_tls_on_a_loop_of_ones_own_and_to_another_name_server(tls):

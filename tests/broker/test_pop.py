@@ -241,6 +241,29 @@ async def test_every_failure_is_counted_in_the_same_retry_topic(bench):
     assert bench.offset(RETRY) == 3
 
 
+async def test_with_the_newer_name_new_retries_wait_there_and_old_ones_are_found(bench):
+    bench.append(TOPIC, b"before")
+    await bench.pop(invisible_time=1000)
+    await bench.clock.advance(1)
+    assert bench.store.max_offset(RETRY, 0) == 1
+    bench.settings.pop_retry_topic_v2 = True
+    newer = retry_topic_v2(TOPIC, GROUP)
+    bench.append(TOPIC, b"after")
+    bench.dice = 51  # the older of both, as the dice has it
+    found = {
+        body: point_of(message).retry
+        for message in (await bench.pop(invisible_time=1000)).messages
+        for body in [message.body]
+    }
+    assert found == {b"after": "0", b"before": "1"}
+    await bench.clock.advance(1)
+    assert (bench.store.max_offset(RETRY, 0), bench.store.max_offset(newer, 0)) == (2, 1)
+    bench.dice = 50
+    (message,) = (await bench.pop()).messages
+    assert (message.body, point_of(message).retry) == (b"after", "2")
+    assert (await bench.ack(message)).code == ResponseCode.SUCCESS
+
+
 async def test_a_waiting_pop_gets_what_comes_again(bench):
     bench.append(TOPIC, b"a")
     await bench.pop(invisible_time=5000)

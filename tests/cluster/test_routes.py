@@ -16,7 +16,7 @@ from rocketstream.remoting.client import RemotingClient
 from rocketstream.wire.bodies.route import BrokerData, QueueData, TopicRouteData
 from rocketstream.wire.codes import RequestCode, ResponseCode
 from rocketstream.wire.command import response
-from tests.scripted import ScriptedNameServer
+from tests.scripted import ScriptedNameServer, eventually
 
 
 @pytest.fixture
@@ -159,3 +159,22 @@ def test_brokers_are_found_by_id_or_any_other_of_the_name():
     assert table.find("c", 0) is None
     assert [broker.address for broker in table] == ["m", "s2", "s3"]
     assert len(table) == 3
+
+
+async def test_a_broker_that_cannot_be_reached_is_a_reason_to_look_at_its_routes(routes, name_server):
+    name_server.set_route("t", {"a": {0: "a:1"}})
+    name_server.set_route("u", {"b": {0: "b:1"}})
+    await routes.refresh_all(["t", "u"])
+    routes.suspect("a:1", 100.0)
+    await eventually(lambda: name_server.asked_for("t") == 2 and not routes._in_flight)
+    routes.suspect("a:1", 102.9)
+    assert not routes._in_flight, "many requests fail, one look will do"
+    name_server.set_route("t", {"a": {1: "a:2"}})
+    routes.suspect("a:1", 103.1)
+    await eventually(lambda: routes.cached("t").brokers == {"a": {1: "a:2"}} and not routes._in_flight)
+    assert (name_server.asked_for("t"), name_server.asked_for("u")) == (3, 1)
+    routes.suspect("a:1", 110.0)
+    assert not routes._in_flight, "no route names it any more"
+    await routes.close()
+    routes.suspect("a:2", 110.0)
+    assert not routes._in_flight, "it has ended"

@@ -14,6 +14,8 @@ import pytest
 
 from rocketstream.clock import ManualClock
 from rocketstream.consumer.core import ConsumerCore
+from rocketstream.consumer.lite.core import LitePullCore
+from tests.consumer.lite_peers import make_lite_core
 from tests.consumer.peers import TOPIC, ConsumerBroker, HeldUp, make_core
 from tests.scripted import ScriptedNameServer
 
@@ -70,3 +72,17 @@ def held_up(started: Callable[..., Any]) -> Iterator[HeldUp]:
     listener = HeldUp()
     yield listener
     listener.let_go()
+
+
+@pytest.fixture
+async def puller(name_server: ScriptedNameServer, clock: Any) -> AsyncIterator[Callable[..., Awaitable[LitePullCore]]]:
+    """`await puller(**settings)`: a started consumer of topic t, on the test's loop and clock."""
+    async with AsyncExitStack() as ends:
+
+        async def started(**settings: Any) -> LitePullCore:
+            core = make_lite_core(name_server.address, clock, **settings)
+            await core.start()
+            ends.push_async_callback(core.shutdown, 1.0)
+            return core
+
+        yield started

@@ -35,6 +35,7 @@ class StandInCore:
         self.is_running = True
         self.needs_locks = self.consumer.orderly and self.consumer.model is MessageModel.CLUSTERING
         self.stats = ConsumeStats("g")
+        self.call_trace = None
         self.offsets = self.puller = self.locks = self
         self.stored: list[tuple[MessageQueue, int, bool]] = []
         """(queue, offset, increase only) of every update of the offset store."""

@@ -135,6 +135,7 @@ def test_hooks_neither_reorder_nor_add():
     assert offsets(run_filter_hooks((Hook(action),), "g", QUEUE, messages(*"abc"), False)) == [0, 1, 2]
 
 
+@pytest.mark.feature("filters/hooks")
 @pytest.mark.behaviour("RES-04")
 async def test_hooks_run_after_the_tag_filter_and_off_the_io_thread(started, a, caplog):
     heard, hook = Heard(), Hook(drop(3))

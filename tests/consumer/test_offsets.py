@@ -287,6 +287,23 @@ async def test_a_master_that_is_back_is_found_by_its_route(store, name_server, b
     assert await store.read(FIRST, ReadFrom.STORE) == 5
 
 
+async def test_a_master_that_is_back_is_told_what_its_slave_was_told(store, name_server, broker, slave):
+    await store.persist_all([])  # the first round writes everything
+    name_server.set_route(TOPIC, {"a": {1: slave.address}}, queues=2)
+    await store._instance.routes.refresh(TOPIC)
+    store.update(FIRST, 6, increase_only=True)
+    await store.persist_all([FIRST])
+    await eventually(lambda: slave.offsets == {(TOPIC, 0): 6})
+    name_server.set_route(TOPIC, {"a": {0: broker.address, 1: slave.address}}, queues=2)
+    await store._instance.routes.refresh(TOPIC)
+    await store.persist_all([FIRST])
+    await eventually(lambda: broker.offsets == {(TOPIC, 0): 6})
+    told = len(broker.received)
+    await store.persist_all([FIRST])
+    await store.read(SECOND, ReadFrom.STORE)  # one-way requests before it have arrived
+    assert len(broker.received) == told + 1, "it knows"
+
+
 async def test_a_queue_that_is_lost_while_offsets_are_written_is_left_out(store, broker):
     store.update(FIRST, 1, increase_only=True)
     store.update(SECOND, 2, increase_only=True)

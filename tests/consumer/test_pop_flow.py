@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rocketstream.consumer.flow_control import Drop, Pull, Wait, WaitReason
+from rocketstream.consumer.pop_acks import Popped, batch_acks
 from rocketstream.consumer.pop_flow import after_nothing, delay_of, is_given_up, next_pop
 from rocketstream.consumer.pop_request import Lease, PopProcessQueue, PopRequest, init_mode_of
 from rocketstream.consumer.start_from import StartFrom
 from rocketstream.message import MessageQueue
+from rocketstream.wire.check_point import CheckPoint
 from rocketstream.wire.codes import ConsumeInitMode, MessageRequestMode, PopStatus
 
 QUEUE = MessageQueue("t", "a", -1)
@@ -76,7 +78,7 @@ def test_values():
     request = PopRequest("g", QUEUE, pq, ConsumeInitMode.MAX)
     assert request.mode is MessageRequestMode.POP
     assert repr(request) == f"<PopRequest {QUEUE}, ready, <PopProcessQueue t@a:-1 unacked=0>>"
-    lease = Lease(pq, "t", QUEUE, 65.0)
+    lease = Lease(pq, "t", QUEUE, 65.0, {})
     assert not lease.is_over(64.999)
     assert lease.is_over(65.0)
 
@@ -85,3 +87,25 @@ def test_where_pops_begin():
     assert init_mode_of(StartFrom.FIRST) is ConsumeInitMode.MIN
     assert init_mode_of(StartFrom.LAST) is ConsumeInitMode.MAX
     assert init_mode_of(StartFrom.at(1_700_000_000_000)) is ConsumeInitMode.MAX
+
+
+def test_one_entry_for_each_lease():
+    """What differs in topic, kind of topic, queue, start or time of the pop is another lease."""
+    point = CheckPoint(5, 1000, 60, 3, "0", "a", 0, 5)
+    others = [
+        point._replace(retry="1"),
+        point._replace(queue_id=1),
+        point._replace(start_offset=4),
+        point._replace(pop_time=1001),
+    ]
+    messages = [Popped("t", point), Popped("t", point._replace(offset=7)), *(Popped("t", one) for one in others)]
+    acks = batch_acks("g", [*messages, Popped("u", point)])
+    assert [(ack.topic, ack.retry, ack.queue_id, ack.start_offset, ack.pop_time) for ack in acks] == [
+        ("t", "0", 0, 5, 1000),
+        ("t", "1", 0, 5, 1000),
+        ("t", "0", 1, 5, 1000),
+        ("t", "0", 0, 4, 1000),
+        ("t", "0", 0, 5, 1001),
+        ("u", "0", 0, 5, 1000),
+    ]
+    assert [sorted(ack.bits) for ack in acks] == [[0, 2], [0], [0], [1], [0], [0]]

@@ -234,6 +234,19 @@ async def test_what_lies_in_the_retry_topic_is_acknowledged_there(a, started):
     assert ack.fields["topic"] == f"%RETRY%{GROUP}_{TOPIC}"
 
 
+async def test_what_a_listener_does_to_the_properties_does_not_matter(a, started):
+    """What is acknowledged was noted when the message came."""
+
+    def listener(messages, context: ConsumeContext) -> ConsumeResult:
+        for message in messages:
+            message.properties.clear()
+        return ConsumeResult.SUCCESS
+
+    await started(listener)
+    a.give(popped([5, 7]))
+    await eventually(lambda: a.acked == [(0, 5), (0, 7)])
+
+
 @pytest.mark.behaviour("POP-02")
 async def test_a_part_of_a_batch(a, started):
     def listener(messages, context: ConsumeContext) -> ConsumeResult:

@@ -147,6 +147,7 @@ def set_filter_servers(name_server, broker, *servers):
     )
 
 
+@pytest.mark.feature("filters/class")
 @pytest.mark.behaviour("PULL-18", "PULL-14")
 async def test_a_class_filter_is_asked_at_a_filter_server_of_the_broker(started, name_server, a, b):
     set_filter_servers(name_server, a, b)
@@ -173,6 +174,7 @@ async def test_of_several_filter_servers_a_random_one_is_asked(started, name_ser
             core.puller.targets.filter_server(TOPIC, b.address)
 
 
+@pytest.mark.feature("filters/class")
 @pytest.mark.behaviour("PULL-18")
 async def test_a_class_filter_without_a_filter_server_is_a_clear_error(started, a, caplog):
     core = await started()

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from rocketstream.cluster.versions import V5_0_0
 from rocketstream.consumer.expressions import Sql
 from rocketstream.consumer.flow_control import Wait, WaitReason
 from rocketstream.consumer.process_queue import ProcessQueue
@@ -50,6 +51,8 @@ async def test_the_subscription_travels_only_when_that_is_set(started, a, post, 
 def test_the_lite_flag_chooses_the_code(others):
     assert pull_code(others) is RequestCode.PULL_MESSAGE
     assert pull_code(others | 16) is RequestCode.LITE_PULL_MESSAGE
+    assert pull_code(others | 16, V5_0_0) is RequestCode.LITE_PULL_MESSAGE
+    assert pull_code(others | 16, V5_0_0 - 1) is RequestCode.PULL_MESSAGE, "brokers before 5.0 know no other code"
 
 
 @pytest.mark.behaviour("PULL-20")

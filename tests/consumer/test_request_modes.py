@@ -220,6 +220,30 @@ async def test_a_group_that_pulls_from_the_start_looks_for_what_it_once_popped(a
     assert (RETRY_OF_POPS in core.subscriptions) == exists
 
 
+async def test_what_lies_under_the_newer_name_is_pulled_once_the_broker_has_made_it(a, started, name_server):
+    """A broker with enableRetryTopicV2 makes that topic when the first message is to come again."""
+    newer = f"%RETRY%{GROUP}+{TOPIC}"
+    heard = Heard()
+    core = await started(heard)
+    a.assigned = [(a.queue(0), PULL)]
+    await rebalanced(core)
+    assert newer not in core.subscriptions, "there is none yet"
+    name_server.set_route(newer, {"a": {0: a.address}}, queues=1)
+    a.offsets[GROUP, newer, 0] = 0
+    await rebalanced(core)
+    assert newer in core.subscriptions
+    await rebalanced(core)
+    a.store("again", topic=newer)
+    await heard.until(1)
+    assert [(message.topic, message.body) for message in heard.messages] == [(TOPIC, b"again")]
+    a.assigned = [(ALL_QUEUES, POP)]
+    await rebalanced(core)
+    assert newer not in core.subscriptions
+    await core.subscribing.unsubscribe(TOPIC)
+    await rebalanced(core)
+    assert core.rebalancer.requests == {}
+
+
 async def test_it_goes_with_the_subscription(a, started, retried):
     a.assigned = [(a.queue(0), PULL)]
     retried()

@@ -71,6 +71,7 @@ def test_defaults_are_javas():
         "namespace": None,
         "unit_mode": False,
         "trace": False,
+        "otel": False,
         "consume_hooks": (),
         "filter_hooks": (),
         "queue_listener": None,

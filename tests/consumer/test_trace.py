@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from typing import Any
 
 import pytest
 
+from rocketstream.clock import ManualClock
 from rocketstream.cluster.client import ClientState
 from rocketstream.consumer.hooks import ConsumeHook, ConsumeHookContext
 from rocketstream.consumer.results import ConsumeResult, OrderlyResult
-from rocketstream.consumer.trace import TraceHook
-from rocketstream.message import MessageQueue, ReceivedMessage
+from rocketstream.consumer.trace import MAX_CALLS, Allowance, CallTrace
+from rocketstream.message import ReceivedMessage
 from rocketstream.producer.trace import TraceDispatcher
 from rocketstream.wire.codes import ResponseCode
-from rocketstream.wire.trace import TRACE_TOPIC, ConsumeBeginTrace, ConsumeEndTrace, ConsumeReturn
+from rocketstream.wire.trace import TRACE_TOPIC, ConsumeBeginTrace, ConsumeEndTrace, ConsumeReturn, decode_traces
 from tests.consumer.peers import GROUP, Heard
 from tests.consumer.pull_answers import record
 from tests.producer.peers import SILENCE
@@ -167,7 +170,7 @@ async def test_hooks_of_the_user_run_beside_it(a, started, trace_topic):
     assert len(traces(a)) == 2
 
 
-# --- the hook alone ---------------------------------------------------------------------------------------------------
+# --- the notes and the records ----------------------------------------------------------------------------------------
 
 
 class Kept(TraceDispatcher):
@@ -175,40 +178,197 @@ class Kept(TraceDispatcher):
 
     def __init__(self, clock) -> None:
         super().__init__(TRACE_TOPIC, clock, None)
-        self.records: list[object] = []
+        self.texts: list[str] = []
+        self.full = False
 
-    def record(self, trace) -> None:
-        self.records.append(trace)
+    @property
+    def has_room(self) -> bool:
+        return not self.full
+
+    def add(self, text, message_id, keys, count=1) -> None:
+        assert text.count("\x02") == count
+        self.texts.append(text)
+
+    @property
+    def records(self) -> list[Any]:
+        return decode_traces("".join(self.texts))
 
 
-def call(*messages: ReceivedMessage) -> ConsumeHookContext:
-    return ConsumeHookContext("g", MessageQueue("t", "a", 0), messages)
+@pytest.fixture
+async def kept(clock) -> Kept:
+    return Kept(clock)
 
 
-async def test_the_time_of_a_call_is_shared_by_its_messages(clock):
-    kept = Kept(clock)
-    hook = TraceHook("g", clock, kept)
-    context = call(*(ReceivedMessage("t", message_id=f"ID{n}") for n in range(3)))
-    hook.before(context)
+@pytest.fixture
+async def trace(clock, kept) -> CallTrace:
+    return CallTrace("g", clock, kept)
+
+
+def messages(*ids: str, **properties: str) -> list[ReceivedMessage]:
+    return [ReceivedMessage("t", message_id=one, properties={"UNIQ_KEY": one, **properties}) for one in ids]
+
+
+async def test_the_time_of_a_call_is_shared_by_its_messages(clock, kept, trace):
+    call = trace.begin(messages("ID0", "ID1", "ID2"))
     await clock.advance(0.9)
-    context.success, context.return_type = True, "TIME_OUT"
-    hook.after(context)
-    hook.take()
+    trace.end_call(call, "TIME_OUT", False)
+    trace.take()
     before, after = kept.records[:3], kept.records[3:]
     assert [one.message_id for one in before] == [one.message_id for one in after] == ["ID0", "ID1", "ID2"]
     assert {one.cost_ms for one in after} == {300}
     assert {one.returned for one in after} == {ConsumeReturn.TIME_OUT}
+    assert {one.timestamp for one in after} == {clock.wall_ms()}
+    assert {one.timestamp for one in before} == {clock.wall_ms() - 900}
     assert len({one.request_id for one in kept.records}) == 1
 
 
-async def test_what_is_not_traced(clock):
-    kept = Kept(clock)
-    hook = TraceHook("g", clock, kept)
+async def test_the_begin_is_told_while_the_listener_runs(clock, kept, trace):
+    call = trace.begin(messages("ID0", MSG_REGION="here", KEYS="k"))
+    await clock.advance(0)
+    (begin,) = kept.records
+    assert (begin.message_id, begin.region, begin.keys) == ("ID0", "here", "k")
+    trace.end_call(call, "SUCCESS", True)
+    await clock.advance(0)
+    assert [type(one) for one in kept.records] == [ConsumeBeginTrace, ConsumeEndTrace]
+    trace.take()
+    assert len(kept.records) == 2, "once"
+
+
+async def test_a_message_without_a_region_is_of_the_default_one(kept, trace):
+    trace.begin(messages("ID0"))
+    trace.take()
+    assert [one.region for one in kept.records] == ["DefaultRegion"]
+
+
+async def test_two_calls_have_two_numbers(kept, trace):
+    for one in ("ID0", "ID1"):
+        trace.end_call(trace.begin(messages(one)), "SUCCESS", True)
+    trace.take()
+    assert len({one.request_id for one in kept.records}) == 2
+
+
+async def test_what_is_not_traced(kept, trace):
     quiet = ReceivedMessage("t", message_id="ID0", properties={"TRACE_ON": "false"})
-    trace = ReceivedMessage(TRACE_TOPIC, message_id="ID1")
-    for context in (call(quiet, trace), call()):
-        hook.before(context)
-        context.success, context.return_type = True, "SUCCESS"
-        hook.after(context)
-    hook.take()
+    own = ReceivedMessage(TRACE_TOPIC, message_id="ID1")
+    for noted in ([quiet, own], []):
+        trace.end_call(trace.begin(noted), "SUCCESS", True)
+    trace.take()
     assert kept.records == []
+
+
+async def test_many_calls_are_written_over_several_turns(clock, kept, trace):
+    """So that nothing else on the I/O thread waits for long."""
+    for _ in range(30):
+        trace.end_call(trace.begin(messages(*(f"ID{n}" for n in range(100)))), "SUCCESS", True)
+    trace.take()
+    assert len(kept.records) == 2 * 1000
+    await eventually(lambda: len(kept.records) == 2 * 3000)
+
+
+async def test_more_calls_than_may_wait_are_dropped_and_counted(clock, kept, trace):
+    for _ in range(MAX_CALLS):
+        assert trace.begin(messages("ID"))
+    assert trace.begin(messages("ID0", "ID1")) is None
+    await eventually(lambda: len(kept.records) == MAX_CALLS)
+    assert trace.dropped == 4, "two records for each message"
+    assert trace.begin(messages("ID"))
+
+
+async def test_without_room_nothing_is_noted_until_there_is_some(clock, kept, trace):
+    kept.full = True
+    trace.begin(messages("ID"))
+    await clock.advance(0)
+    assert trace.begin(messages("ID")) is None
+    await clock.advance(0.1)
+    assert trace.dropped == 4, "counted while there is still no room"
+    assert trace.begin(messages("ID")) is None
+    kept.full = False
+    await clock.advance(0.1)
+    assert trace.begin(messages("ID")) is not None
+    assert trace.dropped == 6, "the first, for which there was no room, and those that nobody noted"
+
+
+def test_an_allowance():
+    """20 ms at most; 3 % of what is computed, half of what is not."""
+    allowance = Allowance(100.0, 7.0)
+    assert allowance.spend(0.015, 100.0, 7.0, late=False) == 0.0
+    assert allowance.spend(0.015, 100.0, 7.0, late=False) == pytest.approx(2 / 3), "10 ms too much, 10 to go on with"
+    assert allowance.spend(0.0, 100.1, 7.1, late=False) > 0.0, "100 ms of work bring 3 ms"
+    assert allowance.spend(0.0, 100.5, 7.5, late=False) == 0.0
+    assert allowance.spend(0.006, 100.5, 7.5, late=False) > 0.0
+    assert allowance.spend(0.0, 100.6, 7.5, late=True) > 0.0, "nobody was idle"
+    assert allowance.spend(0.0, 100.7, 7.5, late=False) == 0.0
+    assert allowance.spend(0.019, 900.0, 7.5, late=False) == 0.0, "saved up to a bound"
+    assert allowance.spend(0.002, 900.0, 7.5, late=False) > 0.0
+    assert allowance.spend(9.0, 900.0, 7.5, late=False) == 1.0, "it is looked again after a second"
+
+
+class Busy(ManualClock):
+    """Time that passes while it is looked at, as if others had the processor; all of it is computing."""
+
+    step = 0.0
+
+    def monotonic(self) -> float:
+        now = super().monotonic()
+        self._now += self.step
+        return now
+
+
+async def test_a_consumer_that_is_too_busy_is_traced_in_part(kept):
+    busy = Busy()
+    trace = CallTrace("g", busy, kept, cpu=lambda: busy._now)
+    busy.step = 0.020
+    trace.begin(messages("ID0"))
+    trace.take()
+    assert len(kept.records) == 1, "what was noted is written"
+    assert trace.begin(messages("ID1")) is None
+    busy.step = 0.0
+    await busy.advance(2.0)
+    assert trace.begin(messages("ID2")) is not None
+    assert trace.dropped == 2
+
+
+async def test_a_consumer_that_has_time_is_traced_whole(clock, kept, trace):
+    for number in range(200):
+        trace.end_call(trace.begin(messages(f"ID{number}")), "SUCCESS", True)
+        await clock.advance(0.001)
+    assert len(kept.records) == 400
+
+
+async def test_nothing_is_noted_after_the_end(clock, trace, kept):
+    trace.begin(messages("ID0"))
+    await trace.end()
+    assert len(kept.records) == 1
+    assert trace.begin(messages("ID1")) is None
+
+
+async def test_a_listener_that_ends_after_the_loop(clock, kept):
+    made: list[CallTrace] = []
+
+    async def make() -> None:
+        made.append(CallTrace("g", clock, kept))
+
+    await asyncio.to_thread(asyncio.run, make())
+    call = made[0].begin(messages("ID"))
+    assert call is not None
+    made[0].end_call(call, "SUCCESS", True)
+
+
+async def test_a_trace_topic_that_brokers_make_is_no_reason_to_warn(a, started, name_server, caplog):
+    name_server.set_route("TBW102", {"a": {0: a.address}}, queues=1)
+    with caplog.at_level(logging.INFO):
+        await started(Heard(), trace=True)
+    (line,) = [one for one in caplog.messages if "trace" in one]
+    assert line == f"consumer of group 'g': the trace topic '{TRACE_TOPIC}' is made with the first trace"
+
+
+async def test_an_async_listener_is_traced(a, started, clock, trace_topic):
+    async def listen(messages, context):
+        return ConsumeResult.SUCCESS
+
+    core = await started(listen, trace=True)
+    await a.until_held()
+    a.store(traced(0))
+    await eventually(lambda: core.offsets.read_memory(a.queue()) == 1)
+    await _sent(a, clock, 2)
+    assert [one[0] for one in traces(a)] == ["SubBefore", "SubAfter"]

@@ -42,6 +42,7 @@ def uncommitted(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
     return {queue.queue_id: queue.lag for queue in progress if queue.lag}
 
 
+@pytest.mark.feature("consume/nothing-lost")
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_when_members_and_brokers_die(
     mortal_cluster: RocketMQCluster,

@@ -74,6 +74,7 @@ class Senders:
         wait_until(lambda: sum(self.sent) >= count, 120.0, lambda: f"{sum(self.sent)} of {count} sent")
 
 
+@pytest.mark.feature("consume/nothing-lost")
 @pytest.mark.behaviour("ORD-14")
 def test_each_key_is_consumed_in_order_by_members_that_come_and_go(
     mortal_cluster: RocketMQCluster, admin: AdminClient, unique_topic: str, unique_group: str, tmp_path: Path

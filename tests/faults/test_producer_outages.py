@@ -145,6 +145,7 @@ def number_of(body: bytes) -> int:
     return int(body.split()[0])
 
 
+@pytest.mark.feature("produce/outages")
 def test_what_was_acknowledged_is_stored_over_two_outages(version: str, unique_topic: str, unique_group: str) -> None:
     outcomes, up = Outcomes(), threading.Event()
     up.set()

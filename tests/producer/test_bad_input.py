@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from rocketstream.cluster.settings import CLIENT_SETTINGS
 from rocketstream.errors import ClientStateError, ConfigurationError, MissingCodecError, RocketStreamError
 from rocketstream.message import Message, MessageQueue
 from rocketstream.producer import Producer, SendHook
-from rocketstream.producer.producer import _CLIENT_SETTINGS
 from rocketstream.producer.settings import ProducerSettings
 from rocketstream.remoting.acl import Credentials
 from tests.producer.peers import Running, running_producers
@@ -54,8 +54,11 @@ SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"name_servers": ["a:1", 5]}, "name_servers=['a:1', 5]: 5 is not an address like 127.0.0.1:9876"),
     ({"name_servers": 5}, "name_servers=5 must be a text like 127.0.0.1:9876 or a list of such"),
     ({"name_servers": b"a:1"}, "name_servers=b'a:1' must be a text like 127.0.0.1:9876 or a list of such"),
-    ({"tls": "yes"}, "tls='yes' must be True, False or an ssl.SSLContext"),
-    ({"tls": ssl.SSLContext}, "tls=<class 'ssl.SSLContext'> must be True, False or an ssl.SSLContext"),
+    ({"tls": "yes"}, "tls='yes' must be True, False, TlsFiles(ca_file, ...) or an ssl.SSLContext"),
+    (
+        {"tls": ssl.SSLContext},
+        "tls=<class 'ssl.SSLContext'> must be True, False, TlsFiles(ca_file, ...) or an ssl.SSLContext",
+    ),
     ({"credentials": ("a", "b")}, "credentials must be Credentials(access_key, secret_key), not tuple"),
     ({"rpc_hooks": 5}, "rpc_hooks=5 must be a list of RpcHook"),
     ({"rpc_hooks": ["hook"]}, "rpc_hooks: 'hook' is not an RpcHook"),
@@ -479,7 +482,7 @@ def test_the_settings_in_the_docs_are_those_that_exist() -> None:
     text = (Path(__file__).parents[2] / "docs" / "howto-produce.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+)` \| (\S.*?) \|", text, re.MULTILINE))
     fields = {field.name: field for field in dataclasses.fields(ProducerSettings) if field.name != "group"}
-    of_clients = {"name_servers", "instance_name", "credentials", "tls", "rpc_hooks", *_CLIENT_SETTINGS}
+    of_clients = {"name_servers", "instance_name", "credentials", "tls", "rpc_hooks", *CLIENT_SETTINGS}
     assert set(rows) == set(fields) | of_clients
     for name, field in fields.items():
         assert rows[name] == f"`{field.default!r}`", name

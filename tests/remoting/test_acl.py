@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from rocketstream.errors import ConfigurationError
-from rocketstream.remoting.acl import AclSigner, Credentials, sign
+from rocketstream.remoting.acl import AclSigner, Credentials, RotatingCredentials, sign
 from rocketstream.wire.command import request
 
 
@@ -45,3 +45,31 @@ def test_secrets_never_show():
 def test_half_credentials_are_refused(keys):
     with pytest.raises(ConfigurationError, match="both an access key and a secret key"):
         Credentials(*keys)
+
+
+def test_replaced_credentials_sign_from_the_next_request_on():
+    first, second = Credentials("key", "secret", token="sts"), Credentials("key-2", "secret-2")
+    rotating = RotatingCredentials(first)
+    signer = AclSigner(rotating)
+    command = request(310, {"z": "last"})
+    signer.before_request("x", command)
+    assert command.fields["Signature"] == sign("secret", {"AccessKey": "key", "SecurityToken": "sts", "z": "last"}, b"")
+    rotating.replace(second)
+    assert rotating.current is second
+    signer.before_request("x", command)  # the same request once more, on a new connection
+    assert command.fields["Signature"] == sign("secret-2", {"AccessKey": "key-2", "z": "last"}, b"")
+    assert "SecurityToken" not in command.fields
+    assert "key-2" in repr(signer)
+
+
+@pytest.mark.parametrize("wrong", [None, "key:secret", ("key", "secret")])
+def test_only_credentials_rotate(wrong):
+    with pytest.raises(ConfigurationError, match=r"must be Credentials\(access_key, secret_key\), not") as caught:
+        RotatingCredentials(wrong)
+    assert "secret')" not in str(caught.value)
+
+
+@pytest.mark.parametrize("parts", [(7, "secret"), ("key", b"secret"), ("key", "secret", 7)])
+def test_credentials_are_texts(parts):
+    with pytest.raises(ConfigurationError, match="must be a text, not"):
+        Credentials(*parts)

@@ -180,3 +180,26 @@ print("done")
 """
     ended = subprocess.run([sys.executable, "-X", "dev", "-c", program], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
+def test_what_lasts_is_waited_for_and_named_if_it_takes_too_long(caplog):
+    io = IoThread("lasting")
+    try:
+        gate = asyncio.Event()
+
+        async def end() -> None:
+            await gate.wait()
+
+        io.submit(end(), "a question")
+        ending = io.submit(end(), "consumer of group 'g'", lasting=True)
+        io.wait_for_lasting(0.01)
+        assert "consumer of group 'g' had not ended after 0.01 s, when the process did" in caplog.text
+        assert "a question" not in caplog.text
+        io.call_soon(gate.set)
+        io.wait_for_lasting(30.0)
+        assert ending.done()
+        caplog.clear()
+        io.wait_for_lasting(0.01)
+        assert caplog.text == ""
+    finally:
+        io.stop()

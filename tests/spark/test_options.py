@@ -9,12 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from rocketstream import Credentials, TlsFiles
 from rocketstream.consumer.expressions import Sql, Tag
 from rocketstream.errors import ConfigurationError
 from rocketstream.message import MessageQueue
 from rocketstream.spark.link import LinkSettings
 from rocketstream.spark.options import READ_OPTIONS, Place, ReadOptions
 from rocketstream.wire.columns import COLUMNS
+from tests.contract.secured import Pki
 
 GOOD = {"nameServers": "127.0.0.1:9876", "topic": "orders"}
 
@@ -151,6 +153,14 @@ def test_named_places() -> None:
         ({"accessKey": "me"}, "option secretKey is missing"),
         ({"secretKey": "x"}, "option accessKey is missing"),
         ({"tls": "1"}, "tls='1' must be true or false"),
+        ({"securityToken": "x"}, "securityToken is of no use without accessKey"),
+        ({"tlsCaFile": "/no/such/file"}, "tlsCaFile='/no/such/file' cannot be read: No such file"),
+        ({"tlsCaFile": __file__}, "holds no certificate in PEM"),
+        ({"tlsCertFile": __file__}, "tlsCertFile="),
+        ({"tlsKeyFile": __file__}, "tlsKeyFile is given without tlsCertFile"),
+        ({"tls": "false", "tlsCaFile": __file__}, "tls=false and tlsCaFile contradict each other"),
+        ({"tls": "false", "tlsCheckHostName": "false"}, "tls=false and tlsCheckHostName contradict"),
+        ({"tlsCheckHostName": "no"}, "tlsCheckHostName='no' must be true or false"),
         ({"namespace": "a%b"}, "namespace='a%b'"),
     ],
 )
@@ -170,6 +180,22 @@ def test_a_secret_is_never_in_an_error() -> None:
         with pytest.raises(ConfigurationError) as caught:
             parse(**{"accessKey": "me", "secretKey": "hunter2", **wrong})
         assert "hunter2" not in str(caught.value)
+
+
+def test_tls_and_its_files(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    assert parse(tls="true").link.tls is True
+    assert parse(tlsCheckHostName="true").link.tls is False
+    assert parse(tlsCheckHostName="false").link.tls == TlsFiles(check_host_name=False)
+    assert parse(tls="true", tlsCaFile=pki.ca_file).link.tls == TlsFiles(pki.ca_file)
+    cert_file, key_file = pki.client
+    given = {"tlsCaFile": pki.ca_file, "tlsCertFile": cert_file, "tlsKeyFile": key_file}
+    options = parse(**given, accessKey="me", secretKey="hunter2", securityToken="hunter3")
+    assert options.link.tls == TlsFiles(pki.ca_file, cert_file, key_file)
+    settings = pickle.loads(pickle.dumps(options)).link.client_settings()
+    assert settings.credentials == Credentials("me", "hunter2", "hunter3")
+    assert settings.remoting.ssl_context() is not None
+    assert "hunter" not in repr(options) + repr(settings)
 
 
 # --- two thousand of them ---------------------------------------------------------------------------------------------

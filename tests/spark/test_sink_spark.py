@@ -84,6 +84,7 @@ def copies_of(messages: list[ReceivedMessage]) -> dict[str, bytes]:
     return bodies
 
 
+@pytest.mark.feature("spark/write")
 def test_what_arrives_is_the_dataframe(spark: SparkSession, rocketmq_cluster: AnyCluster, admin: AdminClient, orders):
     other = f"{orders}-other"
     admin.create_topic(other, queues=1)
@@ -139,6 +140,7 @@ def files(spark: SparkSession, folder: Path, parts: int, rows: int) -> DataFrame
     return spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder)).selectExpr("value AS body", "'t' AS tags")
 
 
+@pytest.mark.feature("spark/write")
 @pytest.mark.rocketmq_versions("5.5.0")
 def test_a_stream_that_fails_and_is_started_again_loses_nothing(spark, rocketmq_cluster, admin, orders, tmp_path):
     rows = files(spark, tmp_path / "in", 4, 1000)

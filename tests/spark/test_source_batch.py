@@ -35,6 +35,7 @@ def rows(frame: DataFrame) -> list[Row]:
     return sorted(Row(*row[:4], bytes(row[4])) for row in collected)
 
 
+@pytest.mark.feature("spark/read")
 def test_a_batch_is_exactly_what_was_produced(
     spark: SparkSession, filled: Filled, linked: Callable[..., Link], unique_group: str
 ) -> None:

@@ -70,6 +70,7 @@ def group_offsets(one: Link, topic: FilledTopic, group: str) -> dict[int, int]:
     return {queue.queue_id: offset or 0 for queue, offset in found.items()}
 
 
+@pytest.mark.feature("spark/stream")
 @pytest.mark.rocketmq_versions("5.5.0")  # a smaller set on 4.9.7: batches, and all below Spark
 def test_a_stream_is_exactly_what_was_produced_through_restarts(
     spark: SparkSession, filled: Filled, linked: Callable[..., Link], unique_group: str, tmp_path: Path

@@ -15,6 +15,7 @@ import pytest
 from rocketstream import AdminClient
 from rocketstream.broker import EmbeddedBroker
 from rocketstream.errors import (
+    AccessDeniedError,
     BrokerError,
     ConfigurationError,
     ConnectError,
@@ -287,7 +288,7 @@ BUSY = BrokerError("b:1", ResponseCode.SYSTEM_BUSY, "busy")
         (TopicRouteNotFoundError("t", "n:1"), Outlook.UNKNOWN_TOPIC),
         (BrokerError("b:1", ResponseCode.TOPIC_NOT_EXIST, ""), Outlook.UNKNOWN_TOPIC),
         (BrokerError("b:1", ResponseCode.SYSTEM_ERROR, "oh"), Outlook.PASSES),
-        (BrokerError("b:1", ResponseCode.SYSTEM_ERROR, "AclException: wrong signature"), Outlook.FINAL),
+        (AccessDeniedError("b:1", ResponseCode.SYSTEM_ERROR, "Check signature failed"), Outlook.FINAL),
         (BrokerError("b:1", ResponseCode.MESSAGE_ILLEGAL, ""), Outlook.FINAL),
         (ConfigurationError("wrong"), Outlook.FINAL),
         (ValueError("a bug"), Outlook.FINAL),
@@ -374,7 +375,7 @@ def test_who_is_not_let_in_is_told_at_once():
         right = given_options(broker.address, accessKey="key", secretKey="a long secret")
         assert send_rows(right, TASK, [pa.record_batch(bodies(5))]).rows == 5
         wrong = given_options(broker.address, accessKey="key", secretKey="guessed")
-        with pytest.raises(RowsNotAcknowledgedError, match="NO_PERMISSION") as failed:
+        with pytest.raises(RowsNotAcknowledgedError, match="check signature failed") as failed:
             send_rows(wrong, TASK, [pa.record_batch(bodies(5))])
         assert "guessed" not in str(failed.value)
     close_producers()

@@ -102,3 +102,13 @@ def test_a_cluster_that_can_not_be(wrong: dict[str, int]) -> None:
 def test_an_unknown_profile() -> None:
     with pytest.raises(ConfigurationError, match="profile='fast' is not one of test, benchmark"):
         RocketMQCluster(profile="fast")
+
+
+def test_files_of_a_users_own_are_put_beside_the_configuration(plan: Callable[..., Layout]) -> None:
+    [broker] = plan(conf_files={"plain_acl.yml": "accounts:\n"}).brokers
+    broker._write_files()
+    file = broker.directory / "conf" / "plain_acl.yml"
+    assert file.read_text() == "accounts:\n"
+    file.write_text("changed by the broker\n")
+    broker._write_files()  # it starts again
+    assert file.read_text() == "changed by the broker\n"

@@ -113,3 +113,18 @@ def test_how_often_ordered_messages_have_failed():
 def test_infos_that_do_not_fit(start, offsets):
     with pytest.raises(ProtocolError):
         set_check_points([message(0, 4)], lease(start, offsets), "a", order=False)
+
+
+@pytest.mark.parametrize(
+    "infos", [("0 0 4;0 1 9;1 0 2", "0 0 4,6;0 1 9;1 0 2"), (None, None)], ids=["told", "not told"]
+)
+def test_what_was_set_is_returned_in_the_order_of_the_messages(infos):
+    some = [message(0, 4), message(1, 9), message(0, 2, "%RETRY%g_t"), message(0, 6)]
+    given = set_check_points(some, lease(*infos), "a", order=False)
+    assert [point.encode() for point in given] == points(*some)
+    assert [(point.retry, point.queue_id, point.offset) for point in given] == [
+        ("0", 0, 4),
+        ("0", 1, 9),
+        ("1", 0, 2),
+        ("0", 0, 6),
+    ]

@@ -35,6 +35,7 @@ def rows_of(stored: list[Stored]) -> list[list[Any]]:
     return sorted([at.broker_name, at.queue_id, offset, body] for at, offset, body in stored)
 
 
+@pytest.mark.feature("spark/cluster", on="5.5.0")
 def test_a_batch_has_every_column_of_every_message_of_both_brokers(
     drivers: Drivers, two_masters: RocketMQCluster, producer: Producer, topic: str
 ):
@@ -85,6 +86,7 @@ def test_queues_of_both_brokers_are_planned_together_and_read_by_both_executors(
     assert {task["rows"] for task in tasks} == {4_000}
 
 
+@pytest.mark.feature("spark/cluster", on="5.5.0")
 def test_a_read_in_whose_middle_an_executor_dies_has_each_row_once(
     drivers: Drivers,
     spark_cluster: SparkStandalone,
@@ -106,6 +108,7 @@ def test_a_read_in_whose_middle_an_executor_dies_has_each_row_once(
     assert sorted(path.name for path in gate.glob("*-attempt-1"))  # it was in its middle, and was done again
 
 
+@pytest.mark.feature("spark/cluster", on="5.5.0")
 def test_a_stream_goes_on_from_its_checkpoint_in_a_new_driver_with_each_row_once(
     drivers: Drivers,
     two_masters: RocketMQCluster,
@@ -151,6 +154,7 @@ def test_a_stream_goes_on_from_its_checkpoint_in_a_new_driver_with_each_row_once
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.feature("spark/cluster", on="5.5.0")
 def test_a_write_in_whose_middle_an_executor_dies_loses_nothing(
     drivers: Drivers,
     spark_cluster: SparkStandalone,
@@ -178,6 +182,7 @@ def test_a_write_in_whose_middle_an_executor_dies_loses_nothing(
 # --- consuming --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.feature("spark/cluster", on="5.5.0")
 def test_every_message_is_consumed_though_an_executor_dies(
     drivers: Drivers,
     spark_cluster: SparkStandalone,

@@ -15,8 +15,10 @@ from rocketstream import ConsumeResult, OrderlyResult, PushConsumer, StartFrom
 from rocketstream.cluster.client import ClientState
 from rocketstream.cluster.names import retry_topic
 from rocketstream.consumer.broker_offsets import BrokerOffsets
-from rocketstream.errors import ClientStateError, OffsetStoreError
-from rocketstream.wire.codes import ResponseCode
+from rocketstream.errors import BrokerError, ClientStateError, OffsetStoreError
+from rocketstream.wire.bodies.running_info import ConsumerRunningInfo
+from rocketstream.wire.codes import RequestCode, ResponseCode
+from rocketstream.wire.headers.group import ConsumeMessageDirectlyRequestHeader, GetConsumerRunningInfoRequestHeader
 from tests.bare_client import eventually
 from tests.contract.consuming import Heard
 from tests.contract.test_push_orderly import try_to_lock
@@ -397,3 +399,35 @@ def test_the_retry_topic_is_part_of_it_after_a_restart(place):
     with place.consumer(Concurrent(place.journal)).subscribe(place.topic):
         eventually(lambda: [line.times for line in place.journal.lines()] == [0, 1])
         eventually(lambda: sum(place.committed(retry_topic(place.group)).values()) == 1)
+
+
+# --- what operators are told ----------------------------------------------------------------------------------------
+
+
+def test_operators_see_it_like_any_member(place):
+    consumer = place.consume(Concurrent(place.journal))
+    place.send("ok-0", "ok-1")
+    eventually(lambda: len(place.journal.bodies()) == 2)
+    queue = place.client.queue(place.topic)
+    eventually(lambda: consumer.core.offsets.read_memory(queue) == 2)
+    member = consumer.core.client_id
+    header = GetConsumerRunningInfoRequestHeader(consumer_group=place.group, client_id=member)
+    asked = place.client.instance.ask(place.broker.broker_address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+    info = ConsumerRunningInfo.decode(place.client.run(asked).body)
+    assert info.mq_table[queue].commit_offset == 2
+    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert info.status_table[place.topic].consume_failed_msgs == 0
+
+
+def test_an_operator_cannot_give_a_message_to_executors(place):
+    consumer = place.consume(Concurrent(place.journal))
+    place.send("ok-0")
+    eventually(lambda: len(place.journal.bodies()) == 1)
+    stored = place.admin.peek(place.topic, 1)[0]
+    header = ConsumeMessageDirectlyRequestHeader(
+        consumer_group=place.group, client_id=consumer.core.client_id, msg_id=stored.offset_message_id
+    )
+    asked = place.client.instance.ask(place.broker.broker_address, RequestCode.CONSUME_MESSAGE_DIRECTLY, header)
+    with pytest.raises(BrokerError, match="runs its listener on Spark's executors"):
+        place.client.run(asked)
+    assert place.journal.bodies() == ["ok-0"]

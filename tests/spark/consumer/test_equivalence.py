@@ -210,6 +210,7 @@ def as_heard(noted: list[Noted], *, in_order: bool) -> object:
     return dict(by_queue)
 
 
+@pytest.mark.feature("spark/listener")
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_same_workload_ends_the_same(contest, name):
     work = WORKLOADS[name]
