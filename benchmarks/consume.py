@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import statistics
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -25,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.counting import against_java, count_messages, in_new_process, peak_memory
 from benchmarks.rounds import Round, cpu_seconds
 from rocketstream import ConsumeContext, ConsumeResult, MessageQueue, PushConsumer, ReceivedMessage, StartFrom
 from rocketstream.consumer.allocation import AllocateAveragely, AllocateByConsistentHash
@@ -35,52 +34,6 @@ GOALS = {"batch 32": 2.0, "batch 1": 1.5}
 
 
 # --- ours, in a process of its own ----------------------------------------------------------------------------------
-
-
-def peak_memory(process: int | str = "self") -> float:
-    """MiB at the most, so far."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("the kernel does not tell")
-
-
-def count_messages(name_server: str, topic: str, group: str, count: int, batch: int) -> dict[str, Any]:
-    """Drain a topic as a push consumer."""
-    done = threading.Event()
-    calls = itertools.count(1)  # next() is atomic, += is not
-    first: list[tuple[float, float]] = []
-    sizes: list[int] = []
-
-    def one(messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        number = next(calls)
-        if number == 1:
-            first.append((time.perf_counter(), cpu_seconds()))
-        elif number >= count:
-            done.set()
-        return ConsumeResult.SUCCESS
-
-    def many(messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        if not first:
-            first.append((time.perf_counter(), cpu_seconds()))
-        sizes.append(len(messages))
-        if len(sizes) * batch >= count and sum(sizes) >= count:
-            done.set()
-        return ConsumeResult.SUCCESS
-
-    consumer = PushConsumer(
-        group,
-        name_server,
-        listener=one if batch == 1 else many,
-        start_from=StartFrom.FIRST,
-        consume_message_batch_max_size=batch,
-    )
-    consumer.subscribe(topic)
-    consumer.start()
-    assert done.wait(300), f"got {next(calls)} calls, {sum(sizes)} messages of {count}"
-    seconds, cpu = time.perf_counter() - first[0][0], cpu_seconds() - first[0][1]
-    consumer.shutdown()
-    return {"seconds": seconds, "cpu": cpu, "peak": peak_memory()}
 
 
 def measure_ages(name_server: str, topic: str, group: str, count: int, skip: int) -> dict[str, Any]:
@@ -106,10 +59,7 @@ def measure_ages(name_server: str, topic: str, group: str, count: int, skip: int
 
 def ours(what: str, *arguments: object) -> dict[str, Any]:
     """Run one of the functions above in a new process."""
-    command = [sys.executable, __file__, "--inner", what, *map(str, arguments)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    result: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return result
+    return in_new_process(__file__, what, *arguments)
 
 
 def run_inner(what: str, name_server: str, topic: str, group: str, *numbers: str) -> None:
@@ -136,17 +86,7 @@ def compare_rates(address: str, peer: JavaPeer, topic: str, messages: int, batch
         assert java.complete
         results.append(Round("Java", java.messages, java.seconds, java.cpu_seconds))
         print(*results[-2:], sep="\n", flush=True)
-    rate = {who: statistics.median(r.rate for r in results if r.who == who) for who in ("ours", "Java")}
-    cpu = {who: statistics.median(r.cpu_micros for r in results if r.who == who) for who in ("ours", "Java")}
-    return {
-        "ratio": rate["ours"] / rate["Java"],
-        "ours_per_second": rate["ours"],
-        "java_per_second": rate["Java"],
-        "ours_cpu_micros": cpu["ours"],
-        "java_cpu_micros": cpu["Java"],
-        "ours_peak_mib": max(peaks),
-        "java_peak_mib": peak_memory(peer.pid),
-    }
+    return {**against_java(results), "ours_peak_mib": max(peaks), "java_peak_mib": peak_memory(peer.pid)}
 
 
 def compare_latency(

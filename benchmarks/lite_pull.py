@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.consume import peak_memory
+from benchmarks.counting import in_new_process, peak_memory
 from benchmarks.rounds import Round, cpu_seconds
 from rocketstream import LitePullConsumer, StartFrom, aio
 from rocketstream.testing import RocketMQCluster
@@ -65,16 +64,8 @@ async def iterate(name_server: str, topic: str, group: str, count: int) -> dict[
         return {"seconds": time.perf_counter() - begun, "cpu": cpu_seconds() - cpu, "peak": peak_memory()}
 
 
-def ours(how: str, *arguments: object) -> dict[str, Any]:
-    """Run one of the functions above in a new process."""
-    command = [sys.executable, __file__, "--inner", how, *map(str, arguments)]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    result: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return result
-
-
 def run_inner(how: str, name_server: str, topic: str, group: str, count: str) -> None:
-    """What `ours` started."""
+    """What `in_new_process` started."""
     if how == "poll":
         result = poll_all(name_server, topic, group, int(count))
     else:
@@ -92,7 +83,7 @@ def compare(address: str, peer: JavaPeer, topic: str, messages: int, rounds: int
     peer.lite_count(f"warm-{topic}", topic, count=messages, pull_batch_size=PULL_BATCH, timeout=600.0)
     for number in range(rounds):
         for how in ("poll", "async"):
-            mine = ours(how, address, topic, f"{how}-{topic}-{number}", messages)
+            mine = in_new_process(__file__, how, address, topic, f"{how}-{topic}-{number}", messages)
             peaks.append(mine["peak"])
             results.append(Round(how, messages, mine["seconds"], mine["cpu"]))
         java = peer.lite_count(

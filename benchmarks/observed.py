@@ -12,10 +12,8 @@ Trace records that the trace topic could not take are dropped, never waited for:
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -27,8 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.counting import count_messages, in_new_process
 from benchmarks.rounds import Round, cpu_seconds
-from rocketstream import ConsumeContext, ConsumeResult, Message, Producer, PushConsumer, ReceivedMessage, StartFrom
+from rocketstream import Message, Producer
 from rocketstream.metrics import collect, start_http_server
 from rocketstream.metrics.catalogue import TRACE_DROPPED
 from rocketstream.metrics.values import Histogram
@@ -81,43 +80,10 @@ def watched(variant: str) -> Callable[[], None]:
 
 def consume(address: str, topic: str, group: str, count: int, batch: int, variant: str) -> dict[str, float]:
     """Drain a topic."""
-    done = threading.Event()
-    calls = itertools.count(1)  # next() is atomic, += is not
-    first: list[tuple[float, float]] = []
-    sizes: list[int] = []
-
-    def one(messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        number = next(calls)
-        if number == 1:
-            first.append((time.perf_counter(), cpu_seconds()))
-        elif number >= count:
-            done.set()
-        return ConsumeResult.SUCCESS
-
-    def many(messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        if not first:
-            first.append((time.perf_counter(), cpu_seconds()))
-        sizes.append(len(messages))
-        if len(sizes) * batch >= count and sum(sizes) >= count:
-            done.set()
-        return ConsumeResult.SUCCESS
-
-    consumer = PushConsumer(
-        group,
-        address,
-        listener=one if batch == 1 else many,
-        start_from=StartFrom.FIRST,
-        consume_message_batch_max_size=batch,
-        **settings_of(variant),
-    )
-    consumer.subscribe(topic)
     end = watched(variant)
-    consumer.start()
-    assert done.wait(300), "not all messages came"
-    seconds, cpu = time.perf_counter() - first[0][0], cpu_seconds() - first[0][1]
+    result = count_messages(address, topic, group, count, batch, **settings_of(variant))
     end()
-    consumer.shutdown()
-    return {"seconds": seconds, "cpu": cpu, "dropped": dropped()}
+    return {**result, "dropped": dropped()}
 
 
 def produce(address: str, topic: str, group: str, count: int, batch: int, variant: str) -> dict[str, float]:
@@ -148,21 +114,11 @@ INNER = {"consume": consume, "produce": produce}
 
 
 def run_inner(what: str, address: str, topic: str, group: str, count: str, batch: str, variant: str) -> None:
-    """What `turn` started."""
+    """One variant's turn."""
     print(json.dumps(INNER[what](address, topic, group, int(count), int(batch), variant)))
 
 
 # --- the comparison -------------------------------------------------------------------------------------------------
-
-
-def turn(what: str, *arguments: object) -> dict[str, float]:
-    """One variant's turn, in a new process."""
-    command = [sys.executable, __file__, "--inner", what, *map(str, arguments)]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True)
-    if ended.returncode:
-        raise SystemExit(f"{' '.join(command[2:])} failed:\n{ended.stderr[-4000:]}")
-    result: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
-    return result
 
 
 def compare(what: str, address: str, topic: str, count: int, batch: int, rounds: int, variants: list[str]) -> None:
@@ -172,7 +128,7 @@ def compare(what: str, address: str, topic: str, count: int, batch: int, rounds:
     for number in range(rounds):
         for variant in variants if number % 2 == 0 else reversed(variants):
             group = f"{what}-{batch}-{variant}-{number}-{topic}"
-            told = turn(what, address, topic, group, count, batch, variant)
+            told = in_new_process(__file__, what, address, topic, group, count, batch, variant)
             results[variant].append(Round(variant, count, told["seconds"], told["cpu"]))
             lost[variant] += told["dropped"]
             print(f"{variant:>10} {results[variant][-1]}", flush=True)

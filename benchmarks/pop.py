@@ -12,65 +12,32 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
-import threading
-import time
 from pathlib import Path
-from subprocess import PIPE, run
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.rounds import Round, cpu_seconds
-from rocketstream import AdminClient, ConsumeContext, ConsumeResult, PushConsumer, ReceivedMessage, StartFrom
+from benchmarks.counting import PATIENCE, against_java, count_messages, in_new_process
+from benchmarks.rounds import Round
+from rocketstream import AdminClient, ReceivedMessage
 from rocketstream.property_names import PropertyName
 from rocketstream.testing import RocketMQCluster
 from tests.interop.java_peer import JavaPeer
 
 GOAL = 1.0
 QUEUES = 4
-PATIENCE = 600.0
 
 
 def pop_all(name_server: str, topic: str, group: str, count: int, batch: int) -> dict[str, Any]:
     """Pop a topic empty, in this process."""
-    done = threading.Event()
-    first: list[tuple[float, float]] = []
-    sizes: list[int] = []
     popped: list[bool] = []
 
-    def listen(messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        if not first:
-            first.append((time.perf_counter(), cpu_seconds()))
-            popped.append(PropertyName.POP_CHECK_POINT in messages[0].properties)
-        sizes.append(len(messages))
-        if len(sizes) * batch >= count and sum(sizes) >= count:
-            done.set()
-        return ConsumeResult.SUCCESS
+    def look(message: ReceivedMessage) -> None:
+        popped.append(PropertyName.POP_CHECK_POINT in message.properties)
 
-    consumer = PushConsumer(
-        group,
-        name_server,
-        listener=listen,
-        start_from=StartFrom.FIRST,
-        consume_message_batch_max_size=batch,
-        client_rebalance=False,
-    )
-    consumer.subscribe(topic)
-    consumer.start()
-    assert done.wait(PATIENCE), f"got {sum(sizes)} messages of {count}"
-    seconds, cpu = time.perf_counter() - first[0][0], cpu_seconds() - first[0][1]
-    consumer.shutdown()
+    result = count_messages(name_server, topic, group, count, batch, on_first=look, client_rebalance=False)
     assert popped == [True], "the broker had it pull"
-    return {"seconds": seconds, "cpu": cpu, "messages": sum(sizes)}
-
-
-def ours(*arguments: object) -> dict[str, Any]:
-    """The same in a new process."""
-    command = [sys.executable, __file__, "--inner", *map(str, arguments)]
-    output = run(command, check=True, stdout=PIPE, text=True).stdout
-    result: dict[str, Any] = json.loads(output.splitlines()[-1])
     return result
 
 
@@ -93,19 +60,11 @@ def compare(address: str, peer: JavaPeer, topic: str, messages: int, batch: int,
 
     java(f"warm-{topic}-{batch}")
     for number in range(rounds):
-        mine = ours(address, topic, new_group(f"ours-{topic}-{batch}-{number}"), messages, batch)
-        results.append(Round("ours", mine["messages"], mine["seconds"], mine["cpu"]))
+        mine = in_new_process(__file__, address, topic, new_group(f"ours-{topic}-{batch}-{number}"), messages, batch)
+        results.append(Round("ours", messages, mine["seconds"], mine["cpu"]))
         results.append(java(f"java-{topic}-{batch}-{number}"))
         print(*results[-2:], sep="\n", flush=True)
-    rate = {who: statistics.median(r.rate for r in results if r.who == who) for who in ("ours", "Java")}
-    cpu = {who: statistics.median(r.cpu_micros for r in results if r.who == who) for who in ("ours", "Java")}
-    return {
-        "ratio": rate["ours"] / rate["Java"],
-        "ours_per_second": rate["ours"],
-        "java_per_second": rate["Java"],
-        "ours_cpu_micros": cpu["ours"],
-        "java_cpu_micros": cpu["Java"],
-    }
+    return against_java(results)
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 from rocketstream.cluster.client import ClientCore, ClientState
 from rocketstream.cluster.names import retry_topic, with_namespace
-from rocketstream.cluster.projects import project_of
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.cluster.timers import PeriodicTask
 from rocketstream.consumer.answers import OperatorAnswers
@@ -25,6 +24,7 @@ from rocketstream.consumer.assignment import Assignment
 from rocketstream.consumer.broker_offsets import BrokerOffsets, QueueOffsets
 from rocketstream.consumer.concurrent import ConcurrentConsumption
 from rocketstream.consumer.consume_service import ConsumeService
+from rocketstream.consumer.first_meeting import meet_the_brokers
 from rocketstream.consumer.flow_control import FlowLimits
 from rocketstream.consumer.listener import Listener
 from rocketstream.consumer.local_offsets import LocalFileOffsets
@@ -51,7 +51,6 @@ from rocketstream.consumer.stats import SAMPLE_INTERVAL, ConsumeStats
 from rocketstream.consumer.subscribing import Subscribing
 from rocketstream.consumer.topic_names import TopicNames
 from rocketstream.consumer.trace import CallTrace, ConsumeTrace
-from rocketstream.errors import ClientStateError
 from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.metrics import catalogue
 from rocketstream.metrics.values import Sample
@@ -332,34 +331,7 @@ class ConsumerCore(ClientCore):
         return LocalFileOffsets(directory, self.client_id, self.group)
 
     async def _meet_the_brokers(self) -> None:
-        """START-09: routes, filters, heartbeat, the first share of queues."""
-        instance = self.instance
-        await instance.name_servers.check(self.settings.api_timeout)
-        ip = self.client_id.partition("@")[0].strip("[]")
-        self.names.set_project(await project_of(instance.name_servers, ip, self.settings.api_timeout))
-        for topic in self.subscriptions:
-            if topic != retry_topic(self.group):
-                await instance.routes.refresh(topic)
-        if self.retries:
-            await instance.routes.refresh_all([retry_topic(self.group)])
-        await self.subscribing.check(self.subscriptions.values())
-        await self.overview.compare()
-        taken = await instance.heartbeat()
-        refusal = instance.refusal(self.subscriptions)
-        if refusal is not None:  # Java's consumer starts all the same, and never receives
-            raise refusal
-        if not taken and self.subscriptions:
-            known = ", ".join(f"{broker.broker_name} ({broker.address})" for broker in instance.brokers)
-            raise ClientStateError(
-                f"{self.what} cannot start: no broker of its topics took its heartbeat: {known or 'none known'}"
-            )
-        await self.rebalance()
-        for refusal in self.rebalancer.denied.values():
-            raise refusal
-        problems = {t: why for t, why in self.rebalancer.problems.items() if t != retry_topic(self.group)}
-        if problems:
-            told = "; ".join(f"topic {self.names.shown_topic(topic)!r}: {why}" for topic, why in problems.items())
-            raise ClientStateError(f"{self.what} cannot start: its queues could not be shared out: {told}")
+        await meet_the_brokers(self)
         if self._trace is not None:
             await self._trace.start(self.what)
         self._start_timers()

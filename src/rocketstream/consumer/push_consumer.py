@@ -10,16 +10,17 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketstream.cluster.client import BoundToProcess, ClientState
-from rocketstream.cluster.names import RETRY_PREFIX, check_topic, check_wrapped_topic
+from rocketstream.cluster.client import ClientState
+from rocketstream.cluster.names import RETRY_PREFIX
 from rocketstream.cluster.settings import CLIENT_SETTINGS, ClientSettings, make_settings
 from rocketstream.consumer.core import ConsumerCore
-from rocketstream.consumer.expressions import Sql, Tag, subscription_to
+from rocketstream.consumer.expressions import Sql, Tag
 from rocketstream.consumer.listener import HandlerFunction, ListenerFunction, make_listener
+from rocketstream.consumer.member_face import MemberFace
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.consumer.start_from import StartFrom
 from rocketstream.consumer.status import ConsumerStatus
@@ -38,7 +39,7 @@ log = logging.getLogger("rocketstream.consumer")
 _CLIENT_SETTINGS = (*CLIENT_SETTINGS, "persist_offset_interval")
 
 
-class ConsumerFace(BoundToProcess):
+class ConsumerFace(MemberFace):
     """What the plain and the `aio` consumer have in common: everything that needs no waiting."""
 
     def __init__(
@@ -83,31 +84,6 @@ class ConsumerFace(BoundToProcess):
         topics = ", ".join(topic for topic in shown if not topic.startswith(RETRY_PREFIX)) or "nothing"
         return f"<{type(self).__name__} {self._settings.group} {self.state.value}, subscribed to {topics}>"
 
-    @property
-    def core(self) -> ConsumerCore:
-        """What lives on the I/O thread (for the faces and for tests)."""
-        return self._core
-
-    @property
-    def group(self) -> str:
-        """Its group, as it was given."""
-        return self._settings.group
-
-    @property
-    def state(self) -> ClientState:
-        """Where it is in its life."""
-        return self._core.state
-
-    @property
-    def client_id(self) -> str:
-        """How brokers know this member of the group."""
-        return self._core.client_id
-
-    @property
-    def metrics(self) -> Mapping[str, Mapping[str, int]]:
-        """What was pulled, consumed, sent back, ... so far, per topic (`docs/howto-metrics.md`)."""
-        return self._core.stats.metrics()
-
     def set_listener(self, listener: ListenerFunction) -> None:
         """Give the function that is called with messages; before the start."""
         self._check_new("set_listener()")
@@ -140,10 +116,7 @@ class ConsumerFace(BoundToProcess):
         return register
 
     def _set_subscription(self, topic: str, expression: str | Tag | Sql) -> None:
-        check_topic(topic)
-        if self._settings.namespace:
-            check_wrapped_topic(self._settings.namespace, topic)
-        subscription_to(topic, expression, 0)  # refused now, where the user can see it
+        self._check_topic(topic, expression)
         self._core.subscribing.before_start(topic, expression)
 
     def _check_new(self, what: str) -> None:
@@ -217,11 +190,7 @@ class PushConsumer(ConsumerFace):
 
     def subscribe(self, topic: str, expression: str | Tag | Sql = "*") -> None:
         """Subscribe to a topic, before or after the start; a second time replaces the expression."""
-        self._core.check_process()
-        check_topic(topic)
-        if self._settings.namespace:
-            check_wrapped_topic(self._settings.namespace, topic)
-        subscription_to(topic, expression, 0)
+        self._check_topic(topic, expression)
         if self._core.state is ClientState.RUNNING:
             self._run(self._core.subscribing.subscribe(topic, expression))
         else:

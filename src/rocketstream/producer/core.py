@@ -56,7 +56,6 @@ log = logging.getLogger("rocketstream.producer")
 
 Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message, Any], MessageQueue]
 
-# Brokers that do not say otherwise are of this region; only what is shown in a trace depends on it.
 _TRACE_TIMEOUT = 5.0
 _SPANS_TIMEOUT = 1.0
 

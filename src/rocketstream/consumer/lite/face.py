@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rocketstream.clock import SystemClock
-from rocketstream.cluster.client import BoundToProcess, ClientState
-from rocketstream.cluster.names import check_topic, check_wrapped_topic
+from rocketstream.cluster.client import ClientState
+from rocketstream.cluster.names import check_topic
 from rocketstream.cluster.settings import CLIENT_SETTINGS, make_settings
-from rocketstream.consumer.expressions import Sql, Tag, subscription_to
+from rocketstream.consumer.expressions import Sql, Tag
 from rocketstream.consumer.lite.core import LitePullCore
 from rocketstream.consumer.lite.settings import LitePullSettings
 from rocketstream.consumer.lite.stock import Batch
+from rocketstream.consumer.member_face import MemberFace
 from rocketstream.consumer.start_from import StartFrom
 from rocketstream.consumer.status import ConsumerStatus
 from rocketstream.errors import ConfigurationError
@@ -34,8 +35,10 @@ T = TypeVar("T")
 FOREVER = 3600.0
 
 
-class LitePullFace(BoundToProcess):
+class LitePullFace(MemberFace):
     """What the plain and the `aio` lite pull consumer have in common: everything that needs no waiting."""
+
+    _core: LitePullCore
 
     def __init__(
         self,
@@ -80,26 +83,6 @@ class LitePullFace(BoundToProcess):
         return self._core
 
     @property
-    def group(self) -> str:
-        """Its group, as it was given."""
-        return self._settings.group
-
-    @property
-    def state(self) -> ClientState:
-        """Where it is in its life."""
-        return self._core.state
-
-    @property
-    def client_id(self) -> str:
-        """How brokers know this member of the group."""
-        return self._core.client_id
-
-    @property
-    def metrics(self) -> Mapping[str, Mapping[str, int]]:
-        """What was pulled and polled so far, per topic."""
-        return self._core.stats.metrics()
-
-    @property
     def auto_commit(self) -> bool:
         """Whether what was polled counts as consumed with the next poll; may be changed at any time."""
         return self._core.auto_commit
@@ -114,13 +97,6 @@ class LitePullFace(BoundToProcess):
             core.io.call_soon(core.set_auto_commit, auto_commit)
         else:
             core.auto_commit = auto_commit
-
-    def _check_topic(self, topic: str, expression: str | Tag | Sql) -> None:
-        self._core.check_process()
-        check_topic(topic)
-        if self._settings.namespace:
-            check_wrapped_topic(self._settings.namespace, topic)
-        subscription_to(topic, expression, 0)  # refused now, where the user can see it
 
     def _check_queues(self, queues: Iterable[MessageQueue], expression: str | Tag | Sql = "*") -> list[MessageQueue]:
         if isinstance(queues, MessageQueue) or not isinstance(queues, Iterable):
