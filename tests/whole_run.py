@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 #: Part 1 of a run of everything; part 2 is the rest.
-FIRST_PART = ("tests/contract/", "tests/cli/", "tests/demo/", "tests/interop/", "tests/test_aio")
+FIRST_PART = ("tests/contract/", "tests/demo/", "tests/test_aio")
 _SELECTING = ("keyword", "markexpr", "rocketmq_version", "lf", "ignore", "deselect")
 _WRITING = ("write_behaviours", "write_features")
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from rocketstream.clock import ManualClock
 from rocketstream.cluster.client import ClientState
 from rocketstream.consumer.hooks import ConsumeHook, ConsumeHookContext
 from rocketstream.consumer.results import ConsumeResult, OrderlyResult
-from rocketstream.consumer.trace import MAX_CALLS, Allowance, CallTrace
+from rocketstream.consumer.trace import MAX_CALLS, CallTrace
 from rocketstream.message import ReceivedMessage
 from rocketstream.producer.trace import TraceDispatcher
 from rocketstream.wire.codes import ResponseCode
 from rocketstream.wire.trace import TRACE_TOPIC, ConsumeBeginTrace, ConsumeEndTrace, ConsumeReturn, decode_traces
+from tests.busy_clock import BusyClock
 from tests.consumer.peers import GROUP, Heard
 from tests.consumer.pull_answers import record
 from tests.producer.peers import SILENCE
@@ -288,34 +288,8 @@ async def test_without_room_nothing_is_noted_until_there_is_some(clock, kept, tr
     assert trace.dropped == 6, "the first, for which there was no room, and those that nobody noted"
 
 
-def test_an_allowance():
-    """20 ms at most; 3 % of what is computed, half of what is not."""
-    allowance = Allowance(100.0, 7.0)
-    assert allowance.spend(0.015, 100.0, 7.0, late=False) == 0.0
-    assert allowance.spend(0.015, 100.0, 7.0, late=False) == pytest.approx(2 / 3), "10 ms too much, 10 to go on with"
-    assert allowance.spend(0.0, 100.1, 7.1, late=False) > 0.0, "100 ms of work bring 3 ms"
-    assert allowance.spend(0.0, 100.5, 7.5, late=False) == 0.0
-    assert allowance.spend(0.006, 100.5, 7.5, late=False) > 0.0
-    assert allowance.spend(0.0, 100.6, 7.5, late=True) > 0.0, "nobody was idle"
-    assert allowance.spend(0.0, 100.7, 7.5, late=False) == 0.0
-    assert allowance.spend(0.019, 900.0, 7.5, late=False) == 0.0, "saved up to a bound"
-    assert allowance.spend(0.002, 900.0, 7.5, late=False) > 0.0
-    assert allowance.spend(9.0, 900.0, 7.5, late=False) == 1.0, "it is looked again after a second"
-
-
-class Busy(ManualClock):
-    """Time that passes while it is looked at, as if others had the processor; all of it is computing."""
-
-    step = 0.0
-
-    def monotonic(self) -> float:
-        now = super().monotonic()
-        self._now += self.step
-        return now
-
-
 async def test_a_consumer_that_is_too_busy_is_traced_in_part(kept):
-    busy = Busy()
+    busy = BusyClock()
     trace = CallTrace("g", busy, kept, cpu=lambda: busy._now)
     busy.step = 0.020
     trace.begin(messages("ID0"))

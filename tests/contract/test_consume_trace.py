@@ -121,5 +121,5 @@ def test_a_trace_that_is_not_taken_is_counted_and_fails_nothing(
             producer.send(Message(topic, b"%d" % number))
         heard.until(20)
     consumer.shutdown()
-    assert (producer.core._trace.dropped, consumer.core._trace.dropped) == (20, 40)
+    assert (producer.core._trace.dispatcher.dropped, consumer.core._trace.dropped) == (20, 40)
     assert any(f"traces for topic '{closed}' were dropped" in line for line in caplog.messages)

@@ -190,7 +190,7 @@ async def test_a_dead_trace_topic_neither_slows_nor_fails_sends(started, name_se
         while not ending.done():
             await clock.advance(0.5)
             await asyncio.sleep(0)
-    assert core._trace.dropped == 3 * MAX_RECORDS
+    assert core._trace.dispatcher.dropped == 3 * MAX_RECORDS
     warnings = [one for one in caplog.messages if "traces for topic" in one]
     assert len(warnings) == 1, "once a minute is enough"
     assert f"traces for topic '{TRACE_TOPIC}' were dropped" in warnings[0]

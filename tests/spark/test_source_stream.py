@@ -88,7 +88,9 @@ def test_a_stream_is_exactly_what_was_produced_through_restarts(
     assert json.loads(reading.offsets(0)) == {topic.topic: {"broker-a": {"0": 280, "1": 40, "2": 0, "3": 280}}}
     assert reading.offsets(0) == json.dumps(json.loads(reading.offsets(0)), sort_keys=True), "sorted, to be compared"
     finished = json.loads(reading.offsets(1))[topic.topic]["broker-a"]
-    assert group_offsets(one, topic, unique_group) == {int(number): finished[number] for number in finished}
+    finished = {int(number): offset for number, offset in finished.items()}
+    # The process that writes them is told to end, and ends in its own time.
+    eventually(lambda: group_offsets(one, topic, unique_group) == finished)
 
     # More messages come; started again, the batch is read as it was planned, and then what is new.
     topic.put(2, 300)

@@ -22,6 +22,7 @@ from rocketstream.consumer.inner_producer import InnerProducer
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.errors import RocketStreamError
 from rocketstream.message import Message, ReceivedMessage
+from rocketstream.producer.allowance import Allowance
 from rocketstream.producer.outgoing import process_ids
 from rocketstream.producer.receipt import SendReceipt
 from rocketstream.producer.trace import TraceDispatcher
@@ -35,39 +36,13 @@ MAX_CALLS: Final = 2048
 _TIMEOUT: Final = 5.0
 # Who is woken later than this waits for others that want the processor.
 _LATE: Final = 0.002
-# Of the time that the process computes: a trace shall cost no more than a tenth of the speed, metrics included.
-_SHARE: Final = 0.03
-# Of the time that the process has nothing to do.
+# Of the time that the process has nothing to do: listeners that wait are not held up by it.
 _IDLE_SHARE: Final = 0.5
-_MOST: Final = 0.020
 # Noting calls and sending records takes about half as long as writing them.
 _WHOLE: Final = 1.5
 _LOOK_AGAIN: Final = 0.1
-_LONGEST_PAUSE: Final = 1.0
 # So many messages' records are written in one turn of the loop, a few milliseconds.
 _PER_TURN: Final = 1000
-
-
-class Allowance:
-    """How much time may be spent: a share of what the process computes, and more where it idles, up to a bound."""
-
-    __slots__ = ("_at", "_cpu_at", "_left")
-
-    def __init__(self, now: float, cpu: float) -> None:
-        self._left = _MOST
-        self._at, self._cpu_at = now, cpu
-
-    def spend(self, seconds: float, now: float, cpu: float, *, late: bool) -> float:
-        """So much was spent. 0 while something is left, else the seconds after which it is worth while to look again.
-
-        `cpu` is the time that the process has computed. Where it is `late`, time in which it did not was no idle time:
-        it waited for a processor.
-        """
-        computed = cpu - self._cpu_at
-        idle = 0.0 if late else max(now - self._at - computed, 0.0)
-        self._left = min(self._left + computed * _SHARE + idle * _IDLE_SHARE, _MOST) - seconds
-        self._at, self._cpu_at = now, cpu
-        return 0.0 if self._left > 0 else min((_MOST / 2 - self._left) / _SHARE, _LONGEST_PAUSE)
 
 
 class TracedCall:
@@ -152,7 +127,7 @@ class CallTrace:
         self._waking = False
         self._rang_at = 0.0
         self._cpu = cpu
-        self._allowance = Allowance(clock.monotonic(), cpu())
+        self._allowance = Allowance(clock.monotonic(), cpu(), idle_share=_IDLE_SHARE)
         self._timer: Timer | None = None
 
     def __repr__(self) -> str:

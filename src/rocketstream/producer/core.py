@@ -43,9 +43,10 @@ from rocketstream.producer.publish_routes import PublishRoutes
 from rocketstream.producer.queue_choice import FAILURE_LATENCY, QueueChooser, queue_for_key
 from rocketstream.producer.receipt import STATUS_BY_CODE, SendReceipt, SendStatus, read_receipt
 from rocketstream.producer.request_reply import PendingRequests
+from rocketstream.producer.send_trace import SendTrace
 from rocketstream.producer.settings import ProducerSettings
 from rocketstream.producer.spans import SendSpans
-from rocketstream.producer.trace import FLUSH_TIMEOUT, TraceDispatcher, publish_traces
+from rocketstream.producer.trace import FLUSH_TIMEOUT, TraceDispatcher
 from rocketstream.producer.user_future import UserFuture
 from rocketstream.remoting.replies import broker_error
 from rocketstream.wire.codes import ResponseCode
@@ -72,7 +73,7 @@ class ProducerCore(ClientCore):
         self.meters = ProducerMeters()
         self._chooser = QueueChooser(latency_fault_tolerance=producer.latency_fault_tolerance)
         self._routes = PublishRoutes(self, producer.default_topic_queue_nums)
-        self._trace: TraceDispatcher | None = None
+        self._trace: SendTrace | None = None
         self._trace_topic: str | None = None
         self._dispatcher = Dispatcher(self)
         self.catch_up = self._dispatcher.catch_up
@@ -107,7 +108,8 @@ class ProducerCore(ClientCore):
         await self.instance.heartbeat()
         if self.producer.trace:
             topic = TRACE_TOPIC if self.producer.trace is True else self.producer.trace
-            self._trace = TraceDispatcher(topic, self.clock, self._send_trace)
+            dispatcher = TraceDispatcher(topic, self.clock, self._send_trace)
+            self._trace = SendTrace(self.producer.group, dispatcher)
             self._trace_topic = with_namespace(self.producer.namespace, topic)
         telemetry = check_otel(self.producer.otel)
         if telemetry is not None:
@@ -121,7 +123,7 @@ class ProducerCore(ClientCore):
         """Tell the brokers and end."""
         self.requests.close(self.what)
         if self._trace is not None:
-            await self._trace.end(FLUSH_TIMEOUT if timeout is None else min(timeout, FLUSH_TIMEOUT))
+            await self._trace.dispatcher.end(FLUSH_TIMEOUT if timeout is None else min(timeout, FLUSH_TIMEOUT))
         self._routes.close()
         await self.instance.unregister_producer(self.group)
         if self.preparation.spans is not None:
@@ -279,7 +281,7 @@ class ProducerCore(ClientCore):
         """What was counted so far."""
         yield from self.meters.samples(self.group)
         if self._trace is not None:
-            yield Sample(catalogue.TRACE_DROPPED, ("producer", self.group), self._trace.dropped)
+            yield Sample(catalogue.TRACE_DROPPED, ("producer", self.group), self._trace.dispatcher.dropped)
 
     async def send_all(
         self, batches: Sequence[Outgoing], *, timeout: float | None, queue: MessageQueue | None
@@ -415,19 +417,13 @@ class ProducerCore(ClientCore):
         self, out: Outgoing, address: str, begun: float, receipt: SendReceipt, answered: Mapping[str, str]
     ) -> None:
         """Note a send in the trace, if there is one; `answered` are the fields of the broker's answer."""
-        trace = self._trace
-        if trace is None or out.topic == self._trace_topic:
-            return
-        if not trace.has_room:
-            trace.drop(out.count, trace.why_no_room)
-            return
-        for record in publish_traces(out, address, receipt, answered, self.producer.group, trace.clock, begun):
-            trace.record(record)
+        if self._trace is not None and out.topic != self._trace_topic:
+            self._trace.sent(out, address, begun, receipt, answered)
 
     def note(self, make: Callable[[int], Trace]) -> None:
         """Put a record into the trace, if there is one; `make` gets the time in milliseconds."""
         if self._trace is not None:
-            self._trace.record(make(self._trace.clock.wall_ms()))
+            self._trace.dispatcher.record(make(self.clock.wall_ms()))
 
     async def _send_trace(self, message: Message) -> SendReceipt:
         return await self.send(self.preparation.single(message), timeout=_TRACE_TIMEOUT)
