@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketstream.wire import record_table
@@ -28,6 +28,7 @@ RESPONSES = st.lists(
 
 @pytest.mark.parametrize("worth_it", [1, 3, 1000])
 @given(responses=RESPONSES)
+@example(responses=[b"\x00"])  # less than the size of a record's size
 def test_responses_are_walked_as_each_by_itself(worth_it, responses):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_table, "_WORTH_IT", worth_it)

@@ -51,7 +51,9 @@ def gather(buffer: bytes | npt.NDArray[np.uint8], positions: Positions, dtype: n
     Opaque bytes are gathered and then looked at as the type, because numpy copies those without a look at each field.
     """
     wanted = np.dtype(dtype)
-    every = np.ndarray((max(len(buffer) - wanted.itemsize + 1, 0),), f"V{wanted.itemsize}", buffer=buffer, strides=(1,))
+    if len(buffer) < wanted.itemsize:
+        buffer = bytes(buffer).ljust(wanted.itemsize, b"\0")
+    every = np.ndarray((len(buffer) - wanted.itemsize + 1,), f"V{wanted.itemsize}", buffer=buffer, strides=(1,))
     return every[np.minimum(positions, len(every) - 1)].view(wanted)
 
 
