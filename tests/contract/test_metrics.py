@@ -41,7 +41,8 @@ def test_what_clients_do_is_measured(topic, unique_group, consume, sender, scrap
         return ConsumeResult.SUCCESS
 
     heard = Heard(answer)
-    consumer = consume(heard, topic)
+    # The retry topic is to be seen soon.
+    consumer = consume(heard, topic, poll_name_server_interval=1.0, rebalance_interval=1.0)
     for body in (b"dead", b"later", b"good"):
         sender.send(Message(topic, body))
     sender.send_batch([Message(topic, b"good")] * 5)
