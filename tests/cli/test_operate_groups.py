@@ -210,7 +210,7 @@ def test_servers_and_groups_are_shown_and_changed(run, broker, client, topic, un
         (("dlq", "list", "g", "--tags", " || "), "the subscription ' || ' to topic '%DLQ%' names no tag"),
         (
             ("dlq", "replay", "g", "--to", "t", "--to-retry"),
-            "to= and to_retry=True are two places to send to: give one",
+            "`to` and `to_retry` are two places to send to: give one",
         ),
         (("dlq", "replay", "g", "--rate", "0"), "rate=0.0 must be messages per second"),
         (("dlq", "replay", "a/b"), "group='a/b' has illegal characters"),

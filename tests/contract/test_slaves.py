@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rocketstream import Message, OrderlyResult, Producer, PushConsumer
+from rocketstream.consumer.pull_request import COMMIT_OFFSET
 from rocketstream.errors import BrokerError, RocketStreamError
 from rocketstream.producer.receipt import SendStatus
 from rocketstream.remoting.hooks import RpcHook
@@ -35,16 +36,19 @@ LONG = 6000  # tries of `eventually`
 
 
 class Pulls(RpcHook):
-    """Which broker each pull of the topic went to."""
+    """Which broker each pull of the topic went to, and to which of them the group's offset travelled along."""
 
     inline = True
 
     def __init__(self) -> None:
         self.addresses: list[str] = []
+        self.committing: set[str] = set()
 
     def before_request(self, address: str, request: Command) -> None:
         if request.code == RequestCode.PULL_MESSAGE and request.fields["topic"] == TOPIC:
             self.addresses.append(address)
+            if int(request.fields["sysFlag"]) & COMMIT_OFFSET:
+                self.committing.add(address)
 
 
 class Pair:
@@ -179,6 +183,7 @@ def test_reads_move_to_the_slave_and_back(pair: Pair) -> None:
     ordered.until_heard(*numbered(0, 84))
     assert first_times(ordered.bodies) == numbered(0, 84)
     assert set(heard.bodies) == set(numbered(0, 84)), "nothing is lost"
+    assert pulls.committing == {master.address}, "a pull from a slave commits nothing"
     consumer.shutdown()
     assert pair.offset_at(master.address) == pair.max_offset_at(master.address)
 

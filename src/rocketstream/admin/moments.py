@@ -22,7 +22,7 @@ _MAX_MS: Final = 253_402_300_799_999
 _SAME: Final = {"begin": EARLIEST, "end": LATEST}
 _EXPECTED: Final = (
     "expected earliest, latest, a time such as 2026-03-01T12:00 (local unless it says which zone), a span such as 15m,"
-    " 2h or 1d (ago), or milliseconds since the epoch"
+    " 2h or 1d (ago), or milliseconds since the epoch (begin and end are earliest and latest)"
 )
 
 

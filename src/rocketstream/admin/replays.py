@@ -91,7 +91,7 @@ class ReplayOrder:
 
     def __post_init__(self) -> None:
         if self.to is not None and self.to_retry:
-            raise ConfigurationError("to= and to_retry=True are two places to send to: give one")
+            raise ConfigurationError("`to` and `to_retry` are two places to send to: give one")
         if self.limit is not None and (
             isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
         ):
