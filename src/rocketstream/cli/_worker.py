@@ -30,6 +30,7 @@ from rocketstream.consumer.push_consumer import PushConsumer
 from rocketstream.errors import ConfigurationError, RocketStreamError
 from rocketstream.metrics.registry import registry
 from rocketstream.metrics.transport import encode_samples
+from rocketstream.stop_event import StopEvent
 
 log = logging.getLogger("rocketstream.cli")
 
@@ -136,7 +137,7 @@ class _Signals:
     """SIGINT and SIGTERM: they break off a start, end what runs, and a second SIGINT ends the process at once."""
 
     def __init__(self) -> None:
-        self._stop = threading.Event()
+        self._stop = StopEvent()
         self._stops = StopSignals(SystemClock())
         self.starting = True
 
@@ -147,8 +148,7 @@ class _Signals:
 
     def wait(self) -> None:
         """Until one comes."""
-        while not self._stop.wait(3600.0):
-            pass
+        self._stop.wait()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._stops.is_first():

@@ -6,7 +6,6 @@ import ipaddress
 import logging
 import signal
 import ssl
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,6 +17,7 @@ from rocketstream.cli._console import clear_failures, output, print_json_line, p
 from rocketstream.cli._credentials import credentials_of
 from rocketstream.errors import ConfigurationError
 from rocketstream.remoting.acl import Credentials
+from rocketstream.stop_event import StopEvent
 
 if TYPE_CHECKING:
     from rocketstream.broker.embedded import EmbeddedBroker
@@ -84,9 +84,9 @@ def broker(
                 output().print("Stopping.", style="dim")
 
 
-def _stop_signals() -> threading.Event:
+def _stop_signals() -> StopEvent:
     """Set by Ctrl-C or a polite kill; who presses it again does not want to wait."""
-    stopped = threading.Event()
+    stopped = StopEvent()
 
     def stop(number: int, frame: object) -> None:
         stopped.set()

@@ -29,6 +29,7 @@ from rocketstream.message import MessageQueue
 from rocketstream.remoting.acl import AnyCredentials
 from rocketstream.remoting.hooks import RpcHook
 from rocketstream.remoting.tls import Tls
+from rocketstream.stop_event import StopEvent
 from rocketstream.wire.codes import MessageModel
 
 T = TypeVar("T")
@@ -167,9 +168,9 @@ class PushConsumer(ConsumerFace):
 
     def run(self) -> None:
         """Start, stay until SIGINT or SIGTERM, then shut down; for the main thread of a program."""
-        self._run_until(threading.Event())
+        self._run_until(StopEvent())
 
-    def _run_until(self, over: threading.Event) -> None:
+    def _run_until(self, over: StopEvent) -> None:
         """Start, stay until somebody sets the event, as SIGINT and SIGTERM do, then shut down."""
         self._core.check_process()
         previous = {}

@@ -7,7 +7,6 @@ rebalance, locks, resets and the order of start and shutdown are the push consum
 from __future__ import annotations
 
 import logging
-import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,6 +28,7 @@ from rocketstream.spark.listening.checkpoint import CheckpointedOffsets
 from rocketstream.spark.listening.dispatching import SparkConsumption
 from rocketstream.spark.listening.runner import Runner
 from rocketstream.spark.listening.watching import QueueWatcher
+from rocketstream.stop_event import StopEvent
 from rocketstream.wire.bodies.members import ConsumerConnection
 from rocketstream.wire.bodies.running_info import ProcessQueueInfo
 from rocketstream.wire.codes import RequestCode, ResponseCode
@@ -124,7 +124,7 @@ class SparkCore(ConsumerCore):
         """How many tasks Spark can run at a time, when it was last asked; set before the start."""
         self.failure: str | None = None
         """Why it cannot go on, though nobody has shut it down."""
-        self.over = threading.Event()
+        self.over = StopEvent()
         """Set when there is nothing left to wait for."""
 
     @property
@@ -157,8 +157,8 @@ class SparkCore(ConsumerCore):
     def own_offset_store(self) -> OffsetStore:
         """At the brokers, and in the checkpoint if there is one."""
         if self.rounds.checkpoint is None:
-            return BrokerOffsets(self.instance, self.group)
-        return CheckpointedOffsets(self.instance, self.group, self.rounds.checkpoint)
+            return BrokerOffsets(self.instance, self.group, self.pull_request)
+        return CheckpointedOffsets(self.instance, self.group, self.rounds.checkpoint, self.pull_request)
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
