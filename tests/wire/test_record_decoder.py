@@ -147,6 +147,13 @@ def test_topic_that_is_not_utf8_is_reported() -> None:
     assert decoded.corrupt == [CorruptRecord(SIZE, SIZE, "its topic is not UTF-8")]
 
 
+def test_a_size_that_became_that_of_two_records_costs_the_next_one_nothing() -> None:
+    decoded = decode_records(record(0) + patched(record(1), 0, u32(2 * SIZE)) + record(2) + record(3))
+    assert offsets(decoded) == [0, 2, 3]
+    reason = f"its size is {2 * SIZE} bytes, its fields take {SIZE}"
+    assert decoded.corrupt == [CorruptRecord(SIZE, SIZE, reason)]
+
+
 @given(st.data())
 def test_damage_anywhere_keeps_the_records_after_the_next(data: st.DataObject) -> None:
     """Whatever one byte becomes, the record is told from its neighbours; only itself may be lost."""

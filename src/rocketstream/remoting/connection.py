@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from typing import Protocol, cast
 
 from rocketstream.clock import Clock
@@ -27,6 +28,9 @@ from rocketstream.wire.frame import FrameReader, encode_frame
 
 _FLUSH_ABOVE = 64 * 1024
 _LOOK_AGAIN = 0.01
+# In Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 `writelines` never asks a protocol to pause (CVE-2024-12254): a peer
+# that does not read would fill our memory.
+_WRITELINES_NEVER_PAUSES = (3, 12) <= sys.version_info < (3, 12, 9) or (3, 13) <= sys.version_info < (3, 13, 2)
 
 
 class ConnectionOwner(Protocol):
@@ -130,7 +134,11 @@ class Connection(asyncio.Protocol):
     def _hand_over(self) -> None:
         self.bytes_out += self._outgoing_size
         pieces, self._outgoing, self._outgoing_size = self._outgoing, [], 0
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None or self._transport.is_closing():
+            return
+        if _WRITELINES_NEVER_PAUSES:
+            self._transport.write(b"".join(pieces))
+        else:
             self._transport.writelines(pieces)
 
     # --- what callers' threads do with it (see direct_line.py) ----------------------------------------------------

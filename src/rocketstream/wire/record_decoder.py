@@ -320,7 +320,7 @@ class _Walk:
         ]
         if declared in described:
             return declared
-        for end in (declared, *described):
+        for end in sorted((declared, *described)):  # the nearest: a damaged size may be that of two records
             if end and (end == size or _sound_at(buffer, end)):
                 return end
         found = self._find_sound(position + _MAGIC_AT + 1, size)
