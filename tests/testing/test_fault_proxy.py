@@ -228,6 +228,36 @@ async def test_hold_keeps_and_release_forwards_in_order(server, proxy, dial):
     assert [answer.opaque for answer in await client.answers(2)] == [1, 2]
 
 
+async def test_chosen_frames_are_held_and_others_pass_them(server, proxy, dial):
+    first, second = await dial(proxy), await dial(proxy)
+    proxy.hold_frames(lambda direction, command: direction == "up" and command.opaque in (1, 4))
+    first.ask(1, 2)
+    second.ask(3, 4)
+    await first.answers(1)
+    await second.answers(1)
+    await proxy.until(lambda stats: stats.frames_held == 2)
+    assert sorted(command.opaque for command in server.received) == [2, 3]
+    proxy.release_frames()
+    assert proxy.stats.frames_held == 0
+    assert [answer.opaque for answer in await first.answers(2)] == [2, 1]
+    assert [answer.opaque for answer in await second.answers(2)] == [3, 4]
+    first.ask(1)
+    assert [answer.opaque for answer in await first.answers(3)] == [2, 1, 1], "nothing is chosen any more"
+
+
+async def test_a_chosen_frame_whose_connection_is_gone_is_lost(server, proxy, dial):
+    gone, there = await dial(proxy), await dial(proxy)
+    proxy.hold_frames(lambda direction, command: command.opaque < 3)
+    gone.ask(1)
+    there.ask(2)
+    await proxy.until(lambda stats: stats.frames_held == 2)
+    gone.transport.abort()
+    await proxy.until(lambda stats: stats.connections_open == 1)
+    proxy.heal()
+    assert [answer.opaque for answer in await there.answers(1)] == [2]
+    assert [command.opaque for command in server.received] == [2]
+
+
 async def test_what_is_held_outlives_its_sender(server, proxy, dial):
     client = await dial(proxy)
     proxy.hold("up")

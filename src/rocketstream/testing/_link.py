@@ -105,6 +105,12 @@ class Pipe:
                 self._take(unit, is_frame)
         self.pump()
 
+    def forward(self, frame: bytes) -> None:
+        """Send on a frame that was kept, behind what waits here; if the connection is gone, it is lost."""
+        if not self._source_ended and not self._link.was_cut:
+            self._queue.append((self._proxy.clock.monotonic(), frame, False))
+            self.pump()
+
     def end_of_source(self) -> None:
         """The source is gone: forward what is left, then end the destination too."""
         self._source_ended = True

@@ -32,19 +32,20 @@ from rocketstream.testing.recording import Direction, Recorded, decode
 from rocketstream.wire.command import Command
 from rocketstream.wire.frame import encode_frame
 
-__all__ = ["Direction", "Directions", "FaultProxy", "FrameHook", "ProxyStats", "Recorded"]
+__all__ = ["Direction", "Directions", "FaultProxy", "FrameChoice", "FrameHook", "ProxyStats", "Recorded"]
 
 log = logging.getLogger(__name__)
 
 Directions: TypeAlias = Literal["up", "down", "both"]
 FrameHook: TypeAlias = Callable[[Direction, Command], Command | bytes | Sequence[Command | bytes] | None]
+FrameChoice: TypeAlias = Callable[[Direction, Command], bool]
 
 _NO_FAULTS = Faults()
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyStats:
-    """What has passed so far: as it arrived at the proxy, before any fault."""
+    """What has passed so far, as it arrived at the proxy, before any fault; and what `hold_frames` keeps now."""
 
     connections_made: int = 0
     connections_open: int = 0
@@ -53,6 +54,7 @@ class ProxyStats:
     bytes_down: int = 0
     frames_up: int = 0
     frames_down: int = 0
+    frames_held: int = 0
 
 
 class FaultProxy(OnLoop):
@@ -91,6 +93,8 @@ class FaultProxy(OnLoop):
         self._opening: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._refusing = False
+        self._chosen: FrameChoice | None = None
+        self._held_frames: list[tuple[Link, Direction, bytes]] = []
         self._waiters: list[tuple[Callable[[ProxyStats], bool], concurrent.futures.Future[None]]] = []
         self._hook_errors: list[Exception] = []
 
@@ -143,6 +147,21 @@ class FaultProxy(OnLoop):
         """Forward what `hold` kept, and what comes after it."""
         self._set(direction, held=False)
 
+    def hold_frames(self, chosen: FrameChoice) -> None:
+        """Keep the frames that `chosen(direction, command)` says, until `release_frames`; all others pass them.
+
+        As a broker does that is busy with one kind of requests and not with others. `chosen` runs on the proxy's loop.
+        """
+
+        def change() -> None:
+            self._chosen = chosen
+
+        self.on_loop(change)
+
+    def release_frames(self) -> None:
+        """Forward what `hold_frames` kept, on connections that are still open, and keep nothing any more."""
+        self.on_loop(self._release_frames)
+
     def delay(self, seconds: float | tuple[float, float], direction: Directions = "both") -> None:
         """Let everything take that long, or a random time of a range; the order is kept. 0 ends it."""
         self._set(direction, delay=a_range("seconds", seconds, 0))
@@ -184,6 +203,7 @@ class FaultProxy(OnLoop):
             for faults in self.faults.values():
                 for field in dataclasses.fields(Faults):
                     setattr(faults, field.name, getattr(_NO_FAULTS, field.name))
+            self._release_frames()
             self._set_refusing(False)
             self._set_stalled(False)
 
@@ -285,6 +305,13 @@ class FaultProxy(OnLoop):
 
         self.on_loop(change)
 
+    def _release_frames(self) -> None:
+        self._chosen = None
+        held, self._held_frames = self._held_frames, []
+        for link, direction, frame in held:
+            link.pipe(direction).forward(frame)
+        self._update(frames_held=0)
+
     def _cut_all(self, reset: bool) -> int:
         links = [link for link in self._links if not link.was_cut]
         for link in links:
@@ -357,13 +384,20 @@ class FaultProxy(OnLoop):
         if self._record:
             self.recorded.append(Recorded(link.number, direction, unit, is_frame))
         forward = [unit]
-        if is_frame and self.on_frame is not None:
+        if is_frame and (self.on_frame is not None or self._chosen is not None):
             command = decode(unit)
             if command is not None:
+                hook = "hold_frames"
                 try:
-                    forward = _apply(self.on_frame, direction, command, unit)
+                    if self._chosen is not None and self._chosen(direction, command):
+                        self._held_frames.append((link, direction, unit))
+                        self._update(frames_held=len(self._held_frames))
+                        forward = []
+                    elif self.on_frame is not None:
+                        hook = "on_frame"
+                        forward = _apply(self.on_frame, direction, command, unit)
                 except Exception as error:
-                    log.exception("on_frame raised for %r", command)
+                    log.exception("%s raised for %r", hook, command)
                     self._hook_errors.append(error)
                     link.cut(reset=True)
                     return []
@@ -374,7 +408,7 @@ class FaultProxy(OnLoop):
         return forward
 
     def raise_hook_error(self) -> None:
-        """Raise what `on_frame` has raised, if it has."""
+        """Raise what `on_frame`, or the choice of `hold_frames`, has raised, if it has."""
         if self._hook_errors:
             raise self._hook_errors[0]
 
