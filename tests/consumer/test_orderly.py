@@ -122,7 +122,9 @@ async def test_listeners_of_a_queue_never_overlap_however_often_it_is_lost_and_r
     switching = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        for _ in range(1500):
+        rounds = 0
+        while rounds < 1500 or len(calls) <= 1000:  # on a busy machine most of a queue is lost before it is begun
+            rounds += 1
             queue = chance.choice(queues)
             if chance.random() < 0.3:
                 owned[queue].drop()
@@ -143,7 +145,6 @@ async def test_listeners_of_a_queue_never_overlap_however_often_it_is_lost_and_r
     assert overlaps == []
     assert [pq.count for pq in owned.values()] == [0] * 4
     await eventually(lambda: one.service._held == {})
-    assert len(calls) > 1000
 
 
 # --- ORD-03: while the listener runs ----------------------------------------------------------------------------------

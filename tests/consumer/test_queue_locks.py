@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rocketstream.consumer.process_queue import ProcessQueue
@@ -113,6 +115,61 @@ async def test_lost_queues_are_not_locked_again(started, a):
     lost.drop()
     await core.locks.lock_again([lost])
     assert (a.lock_requests, lost.locked) == ([], False)
+
+
+class LateAnswer:
+    """A handler that answers when it is told to; `asked` is set before."""
+
+    def __init__(self, handler) -> None:
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self._handler = handler
+
+    async def __call__(self, command):
+        self.asked.set()
+        await self.go_on.wait()
+        return self._handler(command)
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["renewed", "cancelled"])
+@pytest.mark.usefixtures("two_brokers")
+async def test_a_lock_is_given_back_when_the_request_for_it_has_been_answered(started, a, cancelled):
+    """A broker might do the two in the other order, and hold a lock that nobody wants."""
+    core = await started(orderly=True)
+    late = LateAnswer(a._lock)
+    a.plan(RequestCode.LOCK_BATCH_MQ, late)
+    pq = request_of(core, a.queue(0)).process_queue
+    renewing = asyncio.ensure_future(core.locks.lock_again([pq]))
+    await late.asked.wait()
+    if cancelled:  # as by the end of a consumer
+        renewing.cancel()
+        await asyncio.wait([renewing])
+    pq.drop()
+    giving_back = asyncio.ensure_future(core.locks.unlock([a.queue(0)]))
+    await core.locks.unlock([a.queue(1)])  # others need not wait
+    assert [request.mq_set for request in a.unlock_requests] == [{a.queue(1)}]
+    late.go_on.set()
+    await giving_back
+    assert [request.mq_set for request in a.unlock_requests] == [{a.queue(1)}, {a.queue(0)}]
+    assert a.locks == {}
+
+
+async def test_a_lock_is_asked_for_when_it_has_been_given_back(started, a):
+    core = await started(orderly=True)
+    late = LateAnswer(a._unlock)
+    a.plan(RequestCode.UNLOCK_BATCH_MQ, late)
+    a.lock_requests.clear()
+    lost, regained = (ProcessQueue(a.queue(0)) for _ in range(2))
+    giving_back = asyncio.ensure_future(core.locks.unlock([a.queue(0)]))
+    await late.asked.wait()
+    renewing = [asyncio.ensure_future(core.locks.lock_again([pq])) for pq in (lost, regained)]
+    await core.locks.unlock([a.queue(9)])
+    assert a.lock_requests == []
+    lost.drop()
+    late.go_on.set()
+    await asyncio.gather(giving_back, *renewing)
+    assert len(a.lock_requests) == 1, "that of the lost one was not asked for"
+    assert (lost.locked, regained.locked) == (False, True)
+    assert a.locks == {a.queue(0): core.client_id}
 
 
 @pytest.mark.usefixtures("two_brokers")

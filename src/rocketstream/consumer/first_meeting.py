@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketstream.cluster.names import retry_topic
 from rocketstream.cluster.projects import project_of
+from rocketstream.consumer.rebalance_service import MIN_PAUSE
 from rocketstream.errors import ClientStateError
 
 if TYPE_CHECKING:
@@ -39,10 +40,14 @@ async def meet_the_brokers(core: ConsumerCore) -> None:
         raise ClientStateError(
             f"{core.what} cannot start: no broker of its topics took its heartbeat: {known or 'none known'}"
         )
-    await core.rebalance()
+    balanced = await core.rebalance()
     for refusal in core.rebalancer.denied.values():
         raise refusal
     problems = {topic: why for topic, why in core.rebalancer.problems.items() if topic != retries}
     if problems:
         told = "; ".join(f"topic {core.names.shown_topic(topic)!r}: {why}" for topic, why in problems.items())
         raise ClientStateError(f"{core.what} cannot start: its queues could not be shared out: {told}")
+    if not balanced:
+        # REB-01: a lock was refused, or an offset is not known yet. Brokers mostly tell a new member of itself, which
+        # brings another pass too; but a group may have that turned off (notifyConsumerIdsChangedEnable).
+        core.clock.call_later(MIN_PAUSE, core.rebalance_soon)
