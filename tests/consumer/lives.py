@@ -11,12 +11,18 @@ from rocketstream.cluster.client import ClientState
 from rocketstream.cluster.client_instances import ClientInstances
 from rocketstream.consumer.core import ConsumerCore
 
+_LAST_STEP = 10.0
+
 
 def nothing_left(core: ConsumerCore, instances: ClientInstances, clock: ManualClock) -> bool:
     """No instance, no timer, no thread of this consumer's."""
     name = f"rocketstream-consume-{core.consumer.group}"
     threads = [thread for thread in threading.enumerate() if thread.name.startswith(name)]
-    return not instances._instances and not instances._users and clock.pending == [] and threads == []
+    for thread in threads:
+        thread.join(_LAST_STEP)  # a worker says that it goes just before it is gone
+    left = [*instances._instances, *instances._users, *clock.pending, *(one for one in threads if one.is_alive())]
+    assert left == [], f"left: {left}"
+    return True
 
 
 async def fails(core: ConsumerCore, error: type[Exception], text: str) -> None:

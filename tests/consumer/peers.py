@@ -18,8 +18,10 @@ from typing import Any, TypeAlias
 from rocketstream.clock import Clock
 from rocketstream.cluster.client_instances import ClientInstances
 from rocketstream.cluster.settings import ClientSettings
+from rocketstream.consumer.broker_offsets import BrokerOffsets
 from rocketstream.consumer.core import ConsumerCore
 from rocketstream.consumer.listener import make_listener
+from rocketstream.consumer.pull_request import COMMIT_OFFSET
 from rocketstream.consumer.results import ConsumeResult, OrderlyResult
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.message import MessageQueue, ReceivedMessage
@@ -76,6 +78,8 @@ class ConsumerBroker(StoringBroker):
         self.lock_requests: list[LockBatchRequestBody] = []
         self.unlock_requests: list[UnlockBatchRequestBody] = []
         self.pulls: list[Command] = []
+        self.commits = True
+        """Whether it handles what pulls carry at once; False: not before the test does, with `commit_late`."""
         self.sent_back: list[Command] = []
         self._queues: defaultdict[QueueKey, _Queue] = defaultdict(_Queue)
         self._plans: defaultdict[int, deque[Any]] = defaultdict(deque)
@@ -151,6 +155,11 @@ class ConsumerBroker(StoringBroker):
             c.fields["clientID"] for c in self.requests(RequestCode.UNREGISTER_CLIENT) if "consumerGroup" in c.fields
         }
         return sorted((here - left) | set(self.other_members))
+
+    def commit_late(self, queue_id: int = 0, topic: str = TOPIC) -> None:
+        """Commit what the last pull of a queue carries only now, as a broker does that is busy with other pulls."""
+        self.commits = True
+        self._commit(self.pulls_of(queue_id, topic)[-1])
 
     def tell(self, command: Command) -> None:
         """Send a request of the broker's own to every client."""
@@ -256,6 +265,7 @@ class ConsumerBroker(StoringBroker):
 
     async def _pull(self, command: Command) -> Command:
         self.pulls.append(command)
+        self._commit(command)
         queue = self._queues[command.fields["topic"], int(command.fields["queueId"])]
         if queue.answers:
             return queue.answers.popleft().to(command)
@@ -265,6 +275,13 @@ class ConsumerBroker(StoringBroker):
             if answer is not None:
                 return answer.to(command)
         return stored.to(command)
+
+    def _commit(self, pull: Command) -> None:
+        """Like a real broker: what a pull carries is stored before it waits for messages (PULL-13)."""
+        fields = pull.fields
+        if self.commits and int(fields["sysFlag"]) & COMMIT_OFFSET:
+            key = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
+            self.offsets[key] = int(fields["commitOffset"])
 
     def _stored(self, queue: _Queue, command: Command) -> PullAnswer | None:
         offset = int(command.fields["queueOffset"])
@@ -371,6 +388,12 @@ def make_core(
         listener = Heard(OrderlyResult.SUCCESS if consumer.orderly else ConsumeResult.SUCCESS)
     core.listener = make_listener(listener, {}, orderly=consumer.orderly)
     return core
+
+
+def has_offsets(core: ConsumerCore, broker: ConsumerBroker) -> None:
+    """Let a consumer know that the broker has offsets of its group: then pulls carry them, from the first one on."""
+    assert isinstance(core.offsets, BrokerOffsets)
+    core.offsets._tables.found(core.group, TOPIC, broker.address)
 
 
 def request_of(core: ConsumerCore, queue: MessageQueue) -> Any:

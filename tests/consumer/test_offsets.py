@@ -13,6 +13,8 @@ from rocketstream.cluster.settings import ClientSettings
 from rocketstream.cluster.versions import V5_0_0
 from rocketstream.consumer.broker_offsets import BrokerOffsets, QueueOffsets
 from rocketstream.consumer.offset_store import OffsetStore, ReadFrom
+from rocketstream.consumer.process_queue import ProcessQueue
+from rocketstream.consumer.pull_request import PullRequest
 from rocketstream.errors import BrokerError, BrokerNotFoundError, OffsetStoreError
 from rocketstream.message import MessageQueue
 from rocketstream.wire.codes import RequestCode, ResponseCode, RpcFlag
@@ -31,6 +33,8 @@ class OffsetBroker(ScriptedBroker):
         super().__init__()
         self.offsets: dict[tuple[str, int], int] = {}
         self.fault: int | None = None
+        self.refused: int | None = None
+        """A queue of which it takes no offset."""
         self.answer = 0
         self.on(RequestCode.QUERY_CONSUMER_OFFSET, self._query)
         self.on(RequestCode.UPDATE_CONSUMER_OFFSET, self._update)
@@ -55,6 +59,8 @@ class OffsetBroker(ScriptedBroker):
         return self._say(command, offset or 0)
 
     def _update(self, command: Command) -> Command | None:
+        if command.fields["queueId"] == str(self.refused):
+            return response(command, ResponseCode.SYSTEM_ERROR, "no luck")
         if self.fault is None:
             place = command.fields["topic"], int(command.fields["queueId"])
             self.offsets[place] = int(command.fields["commitOffset"])
@@ -188,14 +194,13 @@ def test_a_snapshot_is_a_copy_of_all_or_of_one_topic(store):
 
 
 @pytest.mark.behaviour("OFF-03")
-async def test_owned_queues_are_written_one_way_and_others_are_forgotten(store, broker):
+async def test_owned_queues_are_written_and_others_are_forgotten(store, broker):
     for number, queue in enumerate((FIRST, SECOND, OTHER), 10):
         store.update(queue, number, increase_only=True)
     await store.persist_all([FIRST, OTHER])
-    await eventually(lambda: len(broker.offsets) == 2)
     assert broker.offsets == {(TOPIC, 0): 10, ("others", 0): 12}
     assert store.snapshot() == {FIRST: 10, OTHER: 12}
-    assert all(command.flag & RpcFlag.ONE_WAY for command in broker.updates)
+    assert not any(command.flag & RpcFlag.ONE_WAY for command in broker.updates)
     assert broker.updates[0].fields == {
         "consumerGroup": "g",
         "topic": TOPIC,
@@ -233,7 +238,6 @@ async def test_only_what_has_changed_is_written_but_now_and_then_everything(stor
     async def written() -> list[tuple[str, str]]:
         before = len(broker.updates)
         await store.persist_all(both)
-        await store._instance.ask(broker.address, RequestCode.HEART_BEAT)  # by its answer the one-ways have come
         return sorted((one.fields["queueId"], one.fields["commitOffset"]) for one in broker.updates[before:])
 
     everything = [("0", "1"), ("1", "1")]
@@ -257,14 +261,153 @@ async def test_a_broker_that_is_down_keeps_no_other_from_its_offsets(store, name
     for queue in (FIRST, SECOND, there):
         store.update(queue, 3, increase_only=True)
     await store.persist_all([FIRST, SECOND, there])
-    await eventually(lambda: slave.offsets == {(TOPIC, 0): 3})
+    assert slave.offsets == {(TOPIC, 0): 3}
     assert len([record for record in caplog.records if "not persisted at a" in record.message]) == 1
     assert store.snapshot() == {FIRST: 3, SECOND: 3, there: 3}
     with pytest.raises(OffsetStoreError):
         await store.persist(FIRST)
     await broker.start()
     await store.persist_all([FIRST, SECOND, there])
-    await eventually(lambda: len(broker.offsets) == 2)
+    assert len(broker.offsets) == 2
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_a_write_that_is_refused_keeps_no_other_from_being_written_and_comes_again(store, broker, caplog):
+    many = [MessageQueue(TOPIC, "a", number) for number in range(5)]
+    for queue in many:
+        store.update(queue, 3, increase_only=True)
+    broker.refused = 2
+    await store.persist_all(many)
+    assert len(broker.offsets) == 4
+    assert [r.message for r in caplog.records if "not persisted at a yet" in r.message and "no luck" in r.message]
+    broker.refused = None
+    before = len(broker.updates)
+    await store.persist_all(many)
+    assert [command.fields["queueId"] for command in broker.updates[before:]] == ["2"]
+
+
+async def test_many_are_written_side_by_side_but_not_all_at_once(store, broker):
+    many = [MessageQueue(TOPIC, "a", number) for number in range(200)]
+    for queue in many:
+        store.update(queue, 3, increase_only=True)
+    go_on = asyncio.Event()
+    most = 0
+
+    async def slow(command: Command) -> Command | None:
+        nonlocal most
+        if len(broker.updates) > 1:  # the first one goes alone
+            most = max(most, len(broker.updates) - len(broker.offsets))
+            await go_on.wait()
+        return broker._update(command)
+
+    broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, slow)
+    writing = asyncio.ensure_future(store.persist_all(many))
+    await eventually(lambda: len(broker.updates) == 65)
+    go_on.set()
+    await writing
+    assert len(broker.offsets) == 200
+    assert most == 64
+
+
+@pytest.mark.behaviour("OFF-03")
+@pytest.mark.parametrize("how", ["by the timer", "the last ones"])
+async def test_the_first_offset_of_a_topic_goes_alone_and_the_others_after_it(store, broker, how):
+    """Of two that it gets at the same time, a broker that has none yet keeps one."""
+    queues = [MessageQueue(TOPIC, "a", number) for number in range(4)]
+    for queue in queues:
+        store.update(queue, 3, increase_only=True)
+    answers: asyncio.Queue[bool] = asyncio.Queue()
+
+    async def slow(command: Command) -> Command | None:
+        works = await answers.get()
+        return broker._update(command) if works else response(command, ResponseCode.SYSTEM_ERROR, "no luck")
+
+    async def sent_are(count: int) -> None:
+        await eventually(lambda: len(broker.updates) >= count)
+        await asyncio.sleep(0.02)  # others would have come by now
+        assert len(broker.updates) == count
+
+    broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, slow)
+    together = (
+        [store.persist_all(queues)] if how == "by the timer" else [store.persist_last(one, 0.0) for one in queues]
+    )
+    writing = asyncio.gather(*together, return_exceptions=True)
+    await sent_are(1)
+    answers.put_nowait(False)
+    await sent_are(2)
+    answers.put_nowait(True)
+    await sent_are(4)
+    answers.put_nowait(True)
+    answers.put_nowait(True)
+    await writing
+    assert len(broker.offsets) == 3
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_a_broker_that_has_offsets_gets_all_others_at_once(store, broker):
+    broker.offsets[TOPIC, 0] = 1
+    await store.read(FIRST, ReadFrom.STORE)
+    for queue in (FIRST, SECOND):
+        store.update(queue, 3, increase_only=True)
+    go_on = asyncio.Event()
+
+    async def slow(command: Command) -> Command | None:
+        await go_on.wait()
+        return broker._update(command)
+
+    broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, slow)
+    writing = asyncio.gather(*(store.persist(queue) for queue in (FIRST, SECOND)))
+    await eventually(lambda: len(broker.updates) == 2)
+    go_on.set()
+    await writing
+    assert broker.offsets == {(TOPIC, 0): 3, (TOPIC, 1): 3}
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_a_round_that_writes_everything_sends_the_first_offset_alone_again(store, broker):
+    """The broker may have crashed since, and have lost what it had."""
+    for queue in (FIRST, SECOND):
+        store.update(queue, 3, increase_only=True)
+    for _ in range(12):
+        await store.persist_all([FIRST, SECOND])
+    before, go_on = len(broker.updates), asyncio.Event()
+
+    async def slow(command: Command) -> Command | None:
+        await go_on.wait()
+        return broker._update(command)
+
+    broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, slow)
+    writing = asyncio.ensure_future(store.persist_all([FIRST, SECOND]))
+    await eventually(lambda: len(broker.updates) > before)
+    await asyncio.sleep(0.02)  # the other one would have come by now
+    assert len(broker.updates) == before + 1
+    go_on.set()
+    await writing
+    assert len(broker.updates) == before + 2
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_of_a_queue_one_write_is_under_way_at_a_time(store, broker):
+    store.update(FIRST, 1, increase_only=True)
+    go_on = asyncio.Event()
+
+    async def slow(command: Command) -> Command | None:
+        await go_on.wait()
+        return broker._update(command)
+
+    broker.on(RequestCode.UPDATE_CONSUMER_OFFSET, slow)
+    writing = asyncio.ensure_future(store.persist_all([FIRST]))
+    await eventually(lambda: len(broker.updates) == 1)
+    store.update(FIRST, 2, increase_only=True)
+    await store.persist_all([FIRST])
+    writing.cancel()  # what has left is not taken back
+    last = asyncio.ensure_future(store.persist(FIRST))
+    await store.read(SECOND, ReadFrom.STORE)
+    assert len(broker.updates) == 1
+    go_on.set()
+    await last
+    assert [command.fields["commitOffset"] for command in broker.updates] == ["1", "2"]
+    assert broker.offsets == {(TOPIC, 0): 2}
 
 
 async def test_without_a_master_another_broker_of_its_name_is_asked(store, name_server, broker, slave):
@@ -293,15 +436,14 @@ async def test_a_master_that_is_back_is_told_what_its_slave_was_told(store, name
     await store._instance.routes.refresh(TOPIC)
     store.update(FIRST, 6, increase_only=True)
     await store.persist_all([FIRST])
-    await eventually(lambda: slave.offsets == {(TOPIC, 0): 6})
+    assert slave.offsets == {(TOPIC, 0): 6}
     name_server.set_route(TOPIC, {"a": {0: broker.address, 1: slave.address}}, queues=2)
     await store._instance.routes.refresh(TOPIC)
     await store.persist_all([FIRST])
-    await eventually(lambda: broker.offsets == {(TOPIC, 0): 6})
+    assert broker.offsets == {(TOPIC, 0): 6}
     told = len(broker.received)
     await store.persist_all([FIRST])
-    await store.read(SECOND, ReadFrom.STORE)  # one-way requests before it have arrived
-    assert len(broker.received) == told + 1, "it knows"
+    assert len(broker.received) == told, "it knows"
 
 
 async def test_a_queue_that_is_lost_while_offsets_are_written_is_left_out(store, broker):
@@ -311,7 +453,6 @@ async def test_a_queue_that_is_lost_while_offsets_are_written_is_left_out(store,
     await asyncio.sleep(0)
     store.remove(SECOND)
     await writing
-    await eventually(lambda: bool(broker.offsets))
     assert broker.offsets == {(TOPIC, 0): 1}
     assert store.snapshot() == {FIRST: 1}
 
@@ -319,6 +460,112 @@ async def test_a_queue_that_is_lost_while_offsets_are_written_is_left_out(store,
 def test_a_store_of_ones_own_has_to_do_everything():
     with pytest.raises(TypeError, match="abstract"):
         OffsetStore()
+
+
+# --- pulls that carry offsets -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pull() -> PullRequest:
+    """The pull of the first queue: it carries offset 5, and the broker had none."""
+    pull = PullRequest("g", FIRST, ProcessQueue(FIRST), 5)
+    pull.carries = 5
+    return pull
+
+
+@pytest.fixture
+def beside_pulls(instance: ClientInstance, pull: PullRequest) -> BrokerOffsets:
+    store = BrokerOffsets(instance, "g", {FIRST: pull}.get)
+    store.update(FIRST, 6, increase_only=True)
+    return store
+
+
+def queries(broker: OffsetBroker) -> int:
+    return sum(1 for command in broker.received if command.code == RequestCode.QUERY_CONSUMER_OFFSET)
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_the_timer_writes_after_a_pull_was_handled(beside_pulls, broker, pull):
+    broker.offsets[TOPIC, 0] = 5
+    await beside_pulls.persist_all([FIRST])
+    assert broker.offsets == {(TOPIC, 0): 6}
+    assert (queries(broker), pull.carries, pull.committed) == (1, 0, 6)
+    beside_pulls.update(FIRST, 7, increase_only=True)
+    await beside_pulls.persist_all([FIRST])
+    assert (queries(broker), broker.offsets) == (1, {(TOPIC, 0): 7}), "that is known from now on"
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_the_timer_leaves_an_offset_to_the_pull_once_and_no_longer(beside_pulls, broker, pull):
+    broker.offsets[TOPIC, 0] = 4
+    await beside_pulls.persist_all([FIRST])
+    assert broker.updates == []
+    assert pull.carries == 5
+    await beside_pulls.persist_all([FIRST])
+    assert broker.offsets == {(TOPIC, 0): 6}
+    broker.fault = ResponseCode.SYSTEM_ERROR
+    beside_pulls.update(FIRST, 7, increase_only=True)
+    await beside_pulls.persist_all([FIRST])
+    assert len(broker.updates) == 1, "who cannot say it has not handled it"
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_the_timer_leaves_an_offset_to_a_pull_that_left_while_it_looked(beside_pulls, broker, pull):
+    def answered_meanwhile(command: Command) -> Command:
+        pull.carries, pull.committed = 6, 5
+        return broker._say(command, 5)
+
+    broker.on(RequestCode.QUERY_CONSUMER_OFFSET, answered_meanwhile)
+    await beside_pulls.persist_all([FIRST])
+    assert broker.updates == []
+    assert pull.carries == 6
+
+
+async def test_a_later_offset_says_that_the_pull_was_handled_but_not_after_a_reset(beside_pulls, broker, pull):
+    broker.offsets[TOPIC, 0] = 9  # an operator, or the next owner
+    await beside_pulls._look(FIRST, pull, 5)
+    assert (pull.carries, pull.committed) == (0, 9)
+    pull.carries = 5  # lower than what it has
+    await beside_pulls._look(FIRST, pull, 5)
+    assert (pull.carries, pull.committed) == (5, 9)
+    broker.offsets[TOPIC, 0] = 5
+    await beside_pulls._look(FIRST, pull, 5)
+    assert (pull.carries, pull.committed) == (0, 5)
+
+
+@pytest.mark.behaviour("OFF-03")
+async def test_a_queue_that_is_given_up_is_not_forgotten_before_it_was_written(beside_pulls, broker, pull, instance):
+    last = asyncio.ensure_future(beside_pulls.persist_last(FIRST, 1.0))
+    await eventually(lambda: queries(broker) == 1)
+    await beside_pulls.persist_all([])
+    broker.offsets[TOPIC, 0] = 5
+    await instance.clock.advance(0.01)
+    assert await last is None
+    assert broker.offsets == {(TOPIC, 0): 6}
+    await beside_pulls.persist_all([])
+    assert beside_pulls.snapshot() == {}
+
+
+async def test_a_queue_that_is_won_again_is_not_looked_after(beside_pulls, broker, pull, instance):
+    make_sure = await beside_pulls.persist_last(FIRST, 0.0)
+    assert (queries(broker), broker.offsets) == (1, {(TOPIC, 0): 6})
+    beside_pulls._pull_of = {FIRST: PullRequest("g", FIRST, ProcessQueue(FIRST), 5)}.get
+    looking = asyncio.ensure_future(make_sure())
+    broker.offsets[TOPIC, 0] = 5
+    await instance.clock.advance(1.0)
+    await looking
+    assert (queries(broker), broker.offsets) == (1, {(TOPIC, 0): 5})
+
+
+async def test_a_store_of_ones_own_needs_to_know_nothing_of_pulls(store, broker):
+    assert store.known_at_broker(FIRST) == -1
+    broker.offsets[TOPIC, 0] = 3
+    await store.read(FIRST, ReadFrom.STORE)
+    assert store.known_at_broker(FIRST) == 3
+    assert OffsetStore.known_at_broker(store, FIRST) == -1
+    store.update(FIRST, 4, increase_only=True)
+    assert await OffsetStore.persist_last(store, FIRST, 1.0) is None
+    assert broker.offsets == {(TOPIC, 0): 4}
 
 
 # --- what brokers say of their queues -----------------------------------------------------------------------------

@@ -166,6 +166,7 @@ class AgainstModel(RuleBasedStateMachine):
 
 @pytest.mark.behaviour("PQ-01", "PQ-02", "PQ-03", "PQ-04", "PQ-05", "PQ-06", "PQ-07")
 @pytest.mark.parametrize("slack", [0, 256])
+@pytest.mark.slow(10, "compares many generated histories")
 def test_any_order_of_calls_is_as_the_model_says(slack, monkeypatch):
     # Without slack the order is made anew all the time.
     monkeypatch.setattr(process_queue, "_SLACK", slack)

@@ -12,7 +12,7 @@ from rocketstream.consumer.expressions import Sql
 from rocketstream.consumer.flow_control import WaitReason
 from rocketstream.errors import BrokerNotFoundError
 from rocketstream.wire.codes import RequestCode, ResponseCode
-from tests.consumer.peers import CUT, RETRY, TOPIC, ConsumerBroker, request_of
+from tests.consumer.peers import CUT, RETRY, TOPIC, ConsumerBroker, has_offsets, request_of
 from tests.consumer.pull_answers import found, illegal, no_matched, no_new, refused
 from tests.scripted import eventually
 
@@ -124,12 +124,14 @@ async def test_a_broker_that_is_nowhere_is_a_clear_error(started, name_server, a
 @pytest.mark.usefixtures("with_slave")
 async def test_a_pull_from_a_slave_commits_nothing(started, a, b):
     core = await started()
+    has_offsets(core, a)
     await a.until_held()
     core.offsets.update(a.queue(), 5, increase_only=False)
     a.answer(found(0), found(1, suggested=1))
     slaves = await b.until_held()
     assert a.pulls[1].fields["sysFlag"] == "3"
     assert slaves.fields["sysFlag"] == "2"
+    core.offsets.update(a.queue(), 6, increase_only=False)
     b.answer(found(2, suggested=0))
     assert (await a.until_pulled(3)).fields["sysFlag"] == "3"
 
@@ -152,6 +154,7 @@ def set_filter_servers(name_server, broker, *servers):
 async def test_a_class_filter_is_asked_at_a_filter_server_of_the_broker(started, name_server, a, b):
     set_filter_servers(name_server, a, b)
     core = await started(post_subscription_when_pull=True)
+    has_offsets(core, a)
     await a.until_held()
     filter_by_class(core)
     a.answer(no_new(3))

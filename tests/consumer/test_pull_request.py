@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
@@ -13,10 +14,10 @@ from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.pull_request import PullRequest, pull_code, pull_flags
 from rocketstream.message import MessageQueue
 from rocketstream.remoting.replies import read_pull_result
-from rocketstream.wire.codes import MessageModel, PullStatus, RequestCode
+from rocketstream.wire.codes import MessageModel, PullStatus, RequestCode, ResponseCode
 from rocketstream.wire.command import request as make_request
-from tests.consumer.peers import TOPIC, request_of
-from tests.consumer.pull_answers import found, no_new
+from tests.consumer.peers import GROUP, TOPIC, has_offsets, request_of
+from tests.consumer.pull_answers import found, no_new, refused
 from tests.scripted import eventually
 
 # --- flags and codes ------------------------------------------------------------------------------------------------
@@ -84,16 +85,17 @@ async def test_a_pull_can_be_waited_for_or_begun(started, a, lite):
 async def test_a_pull_has_all_its_fields(started, a, clock):
     a.offsets["g", "t", 0] = 42
     core = await started(topics={TOPIC: "x"})
-    pull = await a.until_held()
+    a.answer(no_new(43))
+    pull = await a.until_pulled(2)
     assert pull.fields == {
         "consumerGroup": "g",
         "topic": "t",
         "queueId": "0",
-        "queueOffset": "42",
+        "queueOffset": "43",
         "maxMsgNums": "32",
         "maxMsgBytes": str(256 * 1024),
         "sysFlag": "3",
-        "commitOffset": "42",
+        "commitOffset": "43",
         "suspendTimeoutMillis": "15000",
         "subVersion": str(core.subscriptions["t"].sub_version),
         "expressionType": "TAG",
@@ -160,6 +162,7 @@ async def test_queues_do_not_wait_for_each_others_pulls(started, a, name_server)
 @pytest.mark.parametrize(("offset", "field", "flags"), [(-1, "0", "2"), (0, "0", "2"), (1, "1", "3"), (99, "99", "3")])
 async def test_the_offset_in_memory_travels_with_a_pull_and_is_flagged_above_zero(started, a, offset, field, flags):
     core = await started()
+    has_offsets(core, a)
     await a.until_held()
     if offset >= 0:
         core.offsets.update(a.queue(), offset, increase_only=False)
@@ -167,6 +170,117 @@ async def test_the_offset_in_memory_travels_with_a_pull_and_is_flagged_above_zer
     a.answer(found(0))
     pull = await a.until_pulled(2)
     assert (pull.fields["commitOffset"], pull.fields["sysFlag"]) == (field, flags)
+
+
+@pytest.mark.behaviour("PULL-13", "OFF-03")
+async def test_the_first_offset_of_a_topic_is_written_and_the_next_one_travels(started, a):
+    """Two pulls that a broker handles at the same time would make two tables of the group, of which one is lost."""
+    core = await started()
+    await a.until_held()
+    core.offsets.update(a.queue(), 7, increase_only=False)
+    a.answer(no_new(0))
+    pull = await a.until_pulled(2)
+    assert (pull.fields["commitOffset"], pull.fields["sysFlag"]) == ("0", "2")
+    await eventually(lambda: a.offsets.get((GROUP, TOPIC, 0)) == 7)
+    await eventually(lambda: request_of(core, a.queue()).committed == 7)
+    core.offsets.update(a.queue(), 8, increase_only=False)
+    a.answer(no_new(0))
+    assert (await a.until_pulled(3)).fields["commitOffset"] == "8"
+
+
+@pytest.mark.behaviour("PULL-13")
+async def test_what_the_broker_has_is_not_carried_again(started, a):
+    a.offsets["g", "t", 0] = 42
+    core = await started()
+    first = await a.until_held()
+    assert (first.fields["commitOffset"], first.fields["sysFlag"]) == ("0", "2"), "the broker has said so itself"
+    request = request_of(core, a.queue())
+    a.answer(no_new(43))
+    second = await a.until_pulled(2)
+    assert (second.fields["commitOffset"], second.fields["sysFlag"]) == ("43", "3")
+    assert (request.carries, request.committed) == (43, 42)
+    a.answer(no_new(43))
+    third = await a.until_pulled(3)
+    assert (third.fields["commitOffset"], third.fields["sysFlag"]) == ("0", "2"), "that pull was answered"
+    assert (request.carries, request.committed) == (0, 43)
+    core.offsets.update(a.queue(), 44, increase_only=False)
+    await core.persist_offsets()
+    a.answer(found(43))
+    fourth = await a.until_pulled(4)
+    assert (fourth.fields["commitOffset"], fourth.fields["sysFlag"]) == ("0", "2"), "it was written"
+
+
+@pytest.mark.behaviour("PULL-13")
+async def test_a_pull_that_is_refused_has_committed_nothing(started, a, clock):
+    core = await started()
+    has_offsets(core, a)
+    await a.until_held()
+    core.offsets.update(a.queue(), 7, increase_only=False)
+    a.commits = False
+    a.answer(no_new(0), refused(ResponseCode.SYSTEM_ERROR))
+    request = request_of(core, a.queue())
+    await eventually(lambda: request.waiting is not None)
+    assert (request.carries, request.committed) == (0, -1)
+    await clock.advance(3.0)
+    assert (await a.until_pulled(3)).fields["commitOffset"] == "7"
+
+
+@pytest.mark.behaviour("PULL-13")
+async def test_a_pull_that_is_not_answered_may_have_been_handled(started, a, clock):
+    core = await started(client={"persist_offset_interval": 3600.0})
+    has_offsets(core, a)
+    await a.until_held()
+    a.commits = False
+    core.offsets.update(a.queue(), 7, increase_only=False)
+    a.answer(no_new(0))
+    request = request_of(core, a.queue())
+    await eventually(lambda: request.carries == 7)
+    await clock.advance(30.0)
+    await eventually(lambda: request.waiting is not None)
+    assert request.carries == 7
+    await a.stop()
+    await clock.advance(3.0)
+    await eventually(lambda: request.carries == 0)
+    assert request.committed == -1, "the next one could not even be sent"
+    await a.start()
+
+
+@pytest.mark.behaviour("PULL-13")
+async def test_the_answer_for_a_queue_that_was_given_up_counts(started, a):
+    core = await started()
+    has_offsets(core, a)
+    await a.until_held()
+    core.offsets.update(a.queue(), 7, increase_only=False)
+    a.answer(no_new(0))
+    request = request_of(core, a.queue())
+    await eventually(lambda: request.carries == 7)
+    request.process_queue.drop()
+    a.answer(no_new(0))
+    await eventually(lambda: request.carries == 0)
+
+
+@pytest.mark.behaviour("PULL-13")
+async def test_a_pull_that_is_sent_while_an_offset_is_written_carries_none(started, a):
+    core = await started()
+    await a.until_held()
+    written, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(command):
+        written.set()
+        await go_on.wait()
+        return a._update_offset(command)
+
+    a.plan(RequestCode.UPDATE_CONSUMER_OFFSET, slow)
+    core.offsets.update(a.queue(), 7, increase_only=False)
+    writing = asyncio.ensure_future(core.persist_offsets())
+    await written.wait()
+    core.offsets.update(a.queue(), 8, increase_only=False)
+    a.answer(no_new(0))
+    assert (await a.until_pulled(2)).fields["commitOffset"] == "0"
+    go_on.set()
+    await writing
+    a.answer(no_new(0))
+    assert (await a.until_pulled(3)).fields["commitOffset"] == "8"
 
 
 @pytest.mark.behaviour("PULL-13")

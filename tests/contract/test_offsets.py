@@ -85,6 +85,30 @@ def test_an_offset_is_updated_persisted_and_read_back(client, store, group, topi
     assert stored(client, group, queue) == 2, "it is forgotten here, not there"
 
 
+@pytest.mark.behaviour("OFF-03")
+def test_the_first_offsets_of_new_groups_all_arrive(client, broker, unique_topic, unique_group):
+    """A broker that gets two first offsets of a group at the same time loses one, and says that it has both."""
+    client.create_topic(broker, unique_topic, queues=32)
+    client.master(unique_topic)
+    queues = [client.queue(unique_topic, number) for number in range(32)]
+    groups = [f"{unique_group}-{number}" for number in range(60)]
+    client.run(client.instance.refresh_routes())
+    for group in groups:
+        client.instance.register_consumer(BareConsumer(group, unique_topic))
+        # One at a time: the broker makes a retry topic for each, tells its name servers, and answers then.
+        assert client.run(client.instance.heartbeat()) == 1
+
+    async def write(group: str) -> dict[int, int]:
+        store = BrokerOffsets(client.instance, group)
+        for queue in queues:
+            store.update(queue, 1 + queue.queue_id, increase_only=True)
+        await store.persist_all(queues)
+        return {queue.queue_id: await store.read(queue, ReadFrom.STORE) for queue in queues}
+
+    expected = {queue.queue_id: 1 + queue.queue_id for queue in queues}
+    assert [group for group in groups if client.run(write(group)) != expected] == []
+
+
 @pytest.mark.rocketmq_versions("5.5.0")
 def test_an_offset_of_a_group_that_the_broker_does_not_know_is_refused(client, topic, unique_group):
     queue = client.queue(topic)
@@ -96,6 +120,7 @@ def test_an_offset_of_a_group_that_the_broker_does_not_know_is_refused(client, t
 
 @pytest.mark.behaviour("OFF-01", "REB-06")
 @pytest.mark.parametrize("version", TARGETS)
+@pytest.mark.long(40, "stops a broker in order and starts it again", real=True)
 def test_a_broker_that_is_down_is_an_error_and_its_offsets_outlast_it(version, request, unique_topic, unique_group):
     require_target(request, version)
     with new_cluster(version) as cluster:
@@ -185,14 +210,22 @@ async def no_other_way(copy: RetryCopy) -> None:
 def arrived(client: BareClient, topic: str, count: int = 1) -> list[ReceivedMessage]:
     """The messages of a topic that a broker makes by itself."""
 
+    seen = "no route"
+
     def there() -> bool:
+        nonlocal seen
         try:
             client.run(client.instance.routes.refresh(topic))
         except TopicRouteNotFoundError:
             return False
-        return client.max_offset(topic) >= count
+        offset = client.max_offset(topic)
+        seen = f"a route, and {offset} messages"
+        return offset >= count
 
-    eventually(there)
+    try:
+        eventually(there)
+    except AssertionError as error:
+        raise AssertionError(f"{topic} should have {count} messages, and has {seen}") from error
     return client.pull_all("reader", topic)
 
 

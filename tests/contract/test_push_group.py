@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from rocketstream import ConsumeResult, Message, MessageModel, Producer
+from rocketstream import ConsumeResult, Message, MessageModel, Producer, PushConsumer
 from rocketstream.cluster.client import ClientState
 from rocketstream.cluster.names import retry_topic
 from rocketstream.errors import ClientStateError
+from rocketstream.message import MessageQueue
 from rocketstream.testing.cluster_proxy import ClusterProxy
+from rocketstream.testing.fault_proxy import FaultProxy
+from rocketstream.testing.recording import Direction
 from rocketstream.wire.codes import RequestCode
+from rocketstream.wire.command import Command
 from tests.bare_client import eventually
 from tests.contract.consuming import Heard, committed, new_consumer, persist, send
 
 QUEUES = 4
 NEVER = 3600.0
+LOOK, WRITE = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 @pytest.fixture
@@ -206,7 +213,7 @@ def test_what_fails_in_broadcasting_is_logged_and_gone(
     send(sender, client.queue(topic), b"later")
     again.until_heard(b"later")
     assert (heard.bodies, again.bodies) == ([b"bad", b"good"], [b"later"])
-    client.run(client.instance.routes.refresh(retry_topic(unique_group)))
+    client.wait_for_route(retry_topic(unique_group))
     assert client.max_offset(retry_topic(unique_group)) == 0
 
 
@@ -227,3 +234,108 @@ def test_a_second_consumer_of_a_group_in_one_client_is_refused(
     first.shutdown()
     with second:
         assert shares(second) == [1]
+
+
+# --- the offset that a member leaves behind --------------------------------------------------------------------------
+
+
+class LatePull:
+    """A busy broker: the pull that carries this offset is kept on its way, while all else passes it.
+
+    It goes on once the broker has answered the first request, of the codes that `end` says, that the end of the
+    consumer or the loss of its queue has brought.
+    """
+
+    def __init__(self, line: FaultProxy, queue: MessageQueue, carries: int) -> None:
+        self._line = line
+        self._topic = queue.topic
+        self._carries = str(carries)
+        self._until: tuple[int, ...] = ()
+        self._opaques: dict[int, int] = {}
+        self.answers: list[tuple[int, str | None]] = []
+        """(code, offset) of what was answered since `end`, of this topic."""
+        line.on_frame = self._pass
+        line.hold_frames(self._is_it)
+
+    def end(self, *until: int) -> None:
+        """What ends the wait may come from now on."""
+        self._until = until
+
+    def _is_it(self, direction: Direction, command: Command) -> bool:
+        fields = command.fields
+        return (
+            direction == "up"
+            and command.code == RequestCode.PULL_MESSAGE
+            and fields.get("topic") == self._topic
+            and fields.get("commitOffset") == self._carries
+        )
+
+    def _pass(self, direction: Direction, command: Command) -> Command:
+        if direction == "up" and self._until and command.code in (LOOK, WRITE):
+            if command.fields.get("topic") == self._topic:
+                self._opaques[command.opaque] = command.code
+        elif direction == "down" and command.opaque in self._opaques:
+            code = self._opaques.pop(command.opaque)
+            self.answers.append((code, command.fields.get("offset")))
+            if code in self._until:
+                self._line.release_frames()  # on its way before the client has this answer
+        return command
+
+
+@pytest.fixture
+def proxy(rocketmq_cluster) -> Iterator[ClusterProxy]:
+    with ClusterProxy(rocketmq_cluster.name_server_address) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def three_heard(
+    proxy: ClusterProxy, rocketmq_cluster: Any, consume: Any, sender: Producer, client: Any, topic: str
+) -> Callable[[Heard], tuple[PushConsumer, LatePull]]:
+    """A consumer that has finished three messages, while the pull that carries offset 2 is on its way."""
+
+    def three_heard(heard: Heard) -> tuple[PushConsumer, LatePull]:
+        line, queue = proxy.broker(rocketmq_cluster.brokers[0].address), client.queue(topic)
+        late = LatePull(line, queue, 2)
+        settings = {"persist_offset_interval": NEVER, "rebalance_interval": NEVER, "instance_name": "2"}
+        consumer = consume(heard, topic, name_servers=proxy.name_server_address, **settings)
+        for count in range(1, 4):
+            send(sender, queue, b"%d" % count)
+            eventually(lambda count=count: consumer.core.offsets.read_memory(queue) == count)
+            if count == 1:
+                persist(consumer)  # the first offset of a group is always written; those that follow travel with pulls
+        line.wait_until(lambda stats: stats.frames_held == 1, 60.0)
+        return consumer, late
+
+    return three_heard
+
+
+@pytest.mark.feature("consume/shutdown")
+@pytest.mark.behaviour("REB-10", "OFF-03")
+@pytest.mark.parametrize(("until", "timeout"), [((LOOK, WRITE), None), ((WRITE,), 0.0)], ids=["looked", "written"])
+def test_an_end_leaves_the_last_offset(three_heard, heard, topic, admin, unique_group, until, timeout):
+    consumer, late = three_heard(heard)
+    late.end(*until)
+    consumer.shutdown(timeout)
+    assert committed(admin, unique_group, topic) == {0: 3}
+    assert (LOOK, "2") in late.answers, "the late pull was handled before the last write"
+    assert late.answers[-1][0] == WRITE
+
+
+@pytest.mark.feature("consume/groups")
+@pytest.mark.behaviour("REB-05", "OFF-03")
+def test_who_loses_a_queue_leaves_the_last_offset(
+    three_heard, consume, heard, sender, client, topic, admin, unique_group
+):
+    loser, late = three_heard(heard)
+    late.end(LOOK, WRITE)
+    second = Heard()
+    winner = consume(second, topic, rebalance_interval=NEVER, persist_offset_interval=NEVER, instance_name="1")
+    eventually(lambda: (len(loser.assignment), len(winner.assignment)) == (0, 1))
+    send(sender, client.queue(topic), b"4")
+    second.until_heard(b"4")
+    assert second.bodies == [b"4"], "it goes on where the last owner was"
+    assert heard.bodies == [b"1", b"2", b"3"]
+    assert (LOOK, "2") in late.answers, "the late pull was handled before the last write"
+    winner.shutdown()
+    assert committed(admin, unique_group, topic) == {0: 4}

@@ -6,18 +6,29 @@ time; and a member that leaves in order leaves no work that is done twice.
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from rocketstream import AdminClient, Producer
+from rocketstream import AdminClient, Message, Producer
 from rocketstream.testing import RocketMQCluster
+from tests.contract.consuming import Heard, new_consumer
 from tests.faults.members import Group, SteadyProducer, wait_until
+
+pytestmark = pytest.mark.xdist_group("machine")
 
 QUEUES = 8
 MESSAGES = 200_000
 RATE = 8_000
 GRACEFUL_MESSAGES, GRACEFUL_RATE = 100_000, 2_500
+GROUPS, ROUNDS, PER_ROUND = 8, 25, 3
+# Keeps a processor busy as long as its parent lives.
+BURN = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 
 
 @pytest.fixture
@@ -44,6 +55,7 @@ def uncommitted(admin: AdminClient, group: str, topic: str) -> dict[int, int]:
 
 @pytest.mark.feature("consume/nothing-lost")
 @pytest.mark.timeout(600)
+@pytest.mark.long(120, "kills a broker twice under 200,000 messages")
 def test_nothing_is_lost_when_members_and_brokers_die(
     mortal_cluster: RocketMQCluster,
     admin: AdminClient,
@@ -97,6 +109,7 @@ def test_nothing_is_lost_when_members_and_brokers_die(
     assert uncommitted(admin, unique_group, unique_topic) == {}
 
 
+@pytest.mark.long(60, "sends 100,000 messages at 2,500 a second")
 def test_members_that_leave_in_order_leave_next_to_nothing_to_do_again(
     mortal_cluster: RocketMQCluster,
     admin: AdminClient,
@@ -128,3 +141,41 @@ def test_members_that_leave_in_order_leave_next_to_nothing_to_do_again(
     assert counts.keys() == sender.acknowledged
     assert again < len(counts) / 1000
     assert uncommitted(admin, unique_group, unique_topic) == {}
+
+
+@contextlib.contextmanager
+def busy_machine(processes: int = 2) -> Iterator[None]:
+    """Others want the processors, too: then a broker's threads often wait between two steps."""
+    burning = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.feature("consume/shutdown")
+@pytest.mark.behaviour("REB-10")
+@pytest.mark.timeout(600)
+@pytest.mark.long(30, "starts and ends 200 consumers")
+def test_two_hundred_ends_on_a_busy_machine_leave_nothing_to_do_again(
+    mortal_cluster: RocketMQCluster, admin: AdminClient, producer: Producer, unique_topic: str, unique_group: str
+):
+    """A member that ends right after its last message: the pull that it sent before carries an older offset."""
+
+    def rounds(number: int) -> None:
+        topic, group, heard = f"{unique_topic}-{number}", f"{unique_group}-{number}", Heard()
+        admin.create_topic(topic, queues=1)
+        for each in range(ROUNDS):
+            before = len(heard.deliveries)
+            with new_consumer(group, mortal_cluster.name_server_address, heard, topic):
+                for count in range(1, PER_ROUND + 1):
+                    producer.send(Message(topic, b"%d" % (before + count)))
+                    heard.until(before + count)
+            lag = admin.consumer_progress(group, topic=topic).lag
+            assert lag == 0, f"{lag} after round {each} of group {number}"
+        assert heard.bodies == [b"%d" % count for count in range(1, ROUNDS * PER_ROUND + 1)]
+
+    with busy_machine(), ThreadPoolExecutor(GROUPS) as side_by_side:
+        assert len(list(side_by_side.map(rounds, range(GROUPS)))) == GROUPS

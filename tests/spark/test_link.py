@@ -117,6 +117,30 @@ def test_the_offsets_of_a_group(filled: Filled, linked: Linked, unique_group: st
     assert (found[queues[0]], found[queues[1]] or 0, found[queues[2]]) == (7, 0, 0)
 
 
+def test_the_first_offset_of_a_group_goes_alone(
+    linked: Linked, filled: Filled, unique_group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that it gets at the same time, a broker that has none yet keeps one."""
+    client = linked()
+    queues = client.queues([filled(queues=4).topic])
+    ask, steps = client.instance.ask, []
+
+    async def watched(address: str, code: RequestCode, *arguments: Any, **settings: Any) -> Any:
+        if code is not RequestCode.UPDATE_CONSUMER_OFFSET:
+            return await ask(address, code, *arguments, **settings)
+        steps.append("sent")
+        answer = await ask(address, code, *arguments, **settings)
+        steps.append("answered")
+        return answer
+
+    with AdminClient(client.settings.name_servers) as admin:
+        admin.create_group(unique_group)
+    monkeypatch.setattr(client.instance, "ask", watched)
+    client.commit(unique_group, dict.fromkeys(queues, 2))
+    assert steps[:5] == ["sent", "answered", "sent", "sent", "sent"]
+    assert client.committed(unique_group, queues) == dict.fromkeys(queues, 2)
+
+
 def test_topics_by_a_pattern(filled: Filled, linked: Linked, unique_topic: str) -> None:
     names = sorted(f"{unique_topic}-{part}" for part in ("a", "b", "b2"))
     for name in names:

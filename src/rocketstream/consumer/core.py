@@ -62,6 +62,9 @@ from rocketstream.wire.codes import ConsumeType, MessageModel
 log = logging.getLogger("rocketstream.consumer")
 
 LOCK_FIRST, LOCK_INTERVAL = 1.0, 20.0  # ORD-01
+# How long an end makes sure, if it has the time, that no pull under way will lower the offsets that it stores last. A
+# broker throws a pull away that has waited for 5 s to be handled (its `waitTimeMillsInPullQueue`).
+LAST_COMMIT = 5.0
 _MIB = 1024 * 1024
 
 
@@ -155,6 +158,11 @@ class ConsumerCore(ClientCore):
         """The process queues that are in use."""
         requests = self.rebalancer.requests.values()
         return [request.process_queue for request in requests if isinstance(request, PullRequest)]
+
+    def pull_request(self, queue: MessageQueue) -> PullRequest | None:
+        """Who pulls a queue that is ours, or is just being given away."""
+        request = self.rebalancer.requests.get(queue)
+        return request if isinstance(request, PullRequest) else None
 
     @property
     def popper(self) -> Popper:
@@ -325,7 +333,7 @@ class ConsumerCore(ClientCore):
     def own_offset_store(self) -> OffsetStore:
         """Where offsets are kept unless the user has a store of their own."""
         if self.consumer.model is MessageModel.CLUSTERING:  # START-06
-            return BrokerOffsets(self.instance, self.group)
+            return BrokerOffsets(self.instance, self.group, self.pull_request)
         # Not Java's ~/.rocketmq_offsets: neither could read what the other wrote there.
         directory = self.consumer.local_offset_dir or Path.home() / ".rocketstream_offsets"
         return LocalFileOffsets(directory, self.client_id, self.group)
@@ -365,6 +373,7 @@ class ConsumerCore(ClientCore):
     async def on_shutdown(self, timeout: float | None) -> None:
         """REB-10: stop pulling, let listeners end, store offsets, tell the brokers."""
         limit = self.consumer.shutdown_timeout if timeout is None else timeout
+        ends_at = self.clock.monotonic() + limit
         for task in self._periodic:
             await self.instance.timers.end(task)
         ended = await asyncio.gather(self.consumption.stop(limit), self._stop_popping(limit), self.answers.end(limit))
@@ -376,7 +385,8 @@ class ConsumerCore(ClientCore):
         for request in self.leaving:  # what their pause was for is not lost by an end
             self.offsets.update(request.queue, request.next_offset, increase_only=False)
         last = {*self.rebalancer.pulled, *(request.queue for request in self.leaving)}
-        await asyncio.gather(*map(self._persist_last, sorted(last)))
+        patience = min(max(ends_at - self.clock.monotonic(), 0.0), LAST_COMMIT)
+        await asyncio.gather(*(self._persist_last(queue, patience) for queue in sorted(last)))
         await self.rebalancer.lose_all()
         self._services.leave(self)
         await self.instance.unregister_consumer(self.group)
@@ -387,9 +397,11 @@ class ConsumerCore(ClientCore):
     async def _stop_popping(self, limit: float) -> bool:
         return self._popper is None or await self._popper.stop(limit)
 
-    async def _persist_last(self, queue: MessageQueue) -> None:
+    async def _persist_last(self, queue: MessageQueue, patience: float) -> None:
         try:
-            await self.offsets.persist(queue)
+            make_sure = await self.offsets.persist_last(queue, patience)
+            if make_sure is not None:
+                await make_sure()
         except Exception as error:
             log.warning("the offset of %s could not be stored: %s; its last messages come again", queue, error)
 

@@ -7,14 +7,18 @@ never says -1 (OFF-01), because a consumer that takes "I could not ask" for "the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Coroutine
 from enum import Enum
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+from rocketstream.cluster.brokers import BrokerAddress
 from rocketstream.message import MessageQueue
 
 #: What a store answers that was asked and has no offset of a queue.
 UNKNOWN_OFFSET: Final = -1
+
+#: What is left to do after a last write that something older may still lower.
+MakeSure: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class ReadFrom(Enum):
@@ -54,6 +58,23 @@ class OffsetStore(ABC):
     @abstractmethod
     async def persist(self, queue: MessageQueue) -> None:
         """Write the offset of one queue and be sure of it, or raise: the queue is about to be somebody else's."""
+
+    async def persist_last(self, queue: MessageQueue, patience: float) -> MakeSure | None:
+        """`persist`, and nothing that was sent earlier may lower the offset afterwards (REB-05, REB-10).
+
+        To make sure of that may take `patience` seconds. If it could not be made sure of by then, what is returned has
+        to be called and waited for: it looks after the offset for another moment.
+        """
+        await self.persist(queue)
+        return None
+
+    def known_at_broker(self, queue: MessageQueue) -> int:
+        """The offset of the group that the queue's broker is known to have; -1 for a store that does not ask it."""
+        return UNKNOWN_OFFSET
+
+    def may_travel(self, queue: MessageQueue, broker: BrokerAddress) -> bool:
+        """Whether a pull may carry the queue's offset to its broker (PULL-13)."""
+        return True
 
     @abstractmethod
     def remove(self, queue: MessageQueue) -> None:

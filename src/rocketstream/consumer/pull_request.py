@@ -10,6 +10,7 @@ from typing import Final
 
 from rocketstream.cluster.versions import V5_0_0
 from rocketstream.consumer.flow_control import Wait
+from rocketstream.consumer.offset_store import UNKNOWN_OFFSET
 from rocketstream.consumer.process_queue import ProcessQueue
 from rocketstream.consumer.settings import ConsumerSettings
 from rocketstream.message import MessageQueue
@@ -55,7 +56,10 @@ class PullRequest:
         "_fields",
         "_fields_for",
         "broker_max",
+        "carries",
+        "committed",
         "group",
+        "may_carry",
         "mode",
         "next_offset",
         "offset_is_fixed",
@@ -87,6 +91,15 @@ class PullRequest:
         """Why it is not being pulled now, for `status()` and the watchdog."""
         self.pulling_since: float | None = None
         """When the pull that is under way was sent."""
+        self.committed = UNKNOWN_OFFSET
+        """The offset of the group that the broker is known to have: a pull carries only what is news to it."""
+        self.carries = 0
+        """The offset that a pull carries of which it is not known whether the broker has handled it; 0: there is none.
+
+        Whatever the broker handles last wins, so nothing else may be written over it before it is known (PULL-13).
+        """
+        self.may_carry = True
+        """False while an offset of the queue is written: then it could not be told which of the two comes last."""
         self.untaken: tuple[SubscriptionData, PullResult, int] | None = None
         """The last answer and the offset it was asked for, while its messages are still to be decoded."""
         self._fields: dict[str, str] = {}

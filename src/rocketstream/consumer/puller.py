@@ -25,6 +25,7 @@ from rocketstream.consumer.pull_service import AGAIN_AFTER_ERROR
 from rocketstream.consumer.pull_targets import PullTargets
 from rocketstream.errors import (
     BrokerError,
+    ConnectError,
     RocketStreamError,
     UnsupportedByBrokerError,
 )
@@ -148,6 +149,7 @@ class Puller:
             )
         request.offset_is_fixed = True
         request.next_offset = offset
+        request.committed = self._core.offsets.known_at_broker(request.queue)
         self._send(request)
 
     # --- the request ------------------------------------------------------------------------------------------------
@@ -183,8 +185,14 @@ class Puller:
         commit_offset = 0
         if self._settings.model is MessageModel.CLUSTERING and not self.lite:
             commit_offset = max(core.offsets.read_memory(request.queue), 0)
+            # What the broker has already is not carried: nobody could tell whether it has handled that once more.
+            if commit_offset == request.committed or not request.may_carry:
+                commit_offset = 0
+        commit = commit_offset > 0 and not broker.is_slave  # PULL-13, PULL-17
+        if commit and not core.offsets.may_travel(request.queue, broker):
+            commit, commit_offset = False, 0
         flags = pull_flags(
-            commit=commit_offset > 0 and not broker.is_slave,  # PULL-13, PULL-17
+            commit=commit,
             suspend=self.waits_at_broker,
             subscription=self._settings.post_subscription_when_pull,
             class_filter=sub.class_filter_mode,
@@ -194,6 +202,8 @@ class Puller:
         fields["queueOffset"] = str(request.next_offset)
         fields["sysFlag"] = str(flags)
         fields["commitOffset"] = str(commit_offset)
+        if commit:
+            request.carries = commit_offset
         # PULL-03 again: the pull that follows an answer at once has not come through `pull`.
         request.pulling_since = request.process_queue.last_pull_at = self._now()
         command = make_request(pull_code(flags, broker.version), fields)
@@ -210,6 +220,10 @@ class Puller:
             answered(answer.result() if error is None else error)
 
     def _answered(self, request: PullRequest, sub: SubscriptionData, address: str, outcome: Outcome) -> None:
+        carried = request.carries
+        # Brokers commit before they answer. One that was asked and did not answer may still do so, in its own time.
+        if carried and (not isinstance(outcome, BaseException) or isinstance(outcome, ConnectError)):
+            request.carries = 0
         if request.process_queue.dropped:
             return
         try:
@@ -222,6 +236,8 @@ class Puller:
         except Exception as failure:
             self._failed(request, failure)
             return
+        if carried:
+            request.committed = carried
         self.targets.suggest(request.queue, result.suggested_broker_id)  # RES-01
         if self._is_behind(request, result, address):
             return

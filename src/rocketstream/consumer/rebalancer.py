@@ -42,6 +42,9 @@ UNLOCK_WAIT = 1.0  # ORD-03
 # the same time: else the new owner would begin before the last one has stored where it was. More than a second, because
 # a member that has just rebalanced waits that long (REB-01); one on a busy machine was seen to be 0.43 s late.
 HAND_OVER = 1.2
+# How long who loses a queue makes sure that no pull of its own will lower the offset that it stores last: less than
+# HAND_OVER, so that the new owner still begins after that.
+LAST_COMMIT = 1.0
 # How many start offsets are asked for at a time.
 _MAX_LOOK_UPS = 64
 
@@ -238,10 +241,14 @@ class Rebalancer:
         return True
 
     async def _persist(self, queue: MessageQueue) -> None:
+        core = self._core
         try:
-            await self._core.offsets.persist(queue)
+            make_sure = await core.offsets.persist_last(queue, LAST_COMMIT)
         except Exception as error:  # a user's own store may raise anything
             log.warning("the offset of %s could not be stored: %s", queue, error)
+            return
+        if make_sure is not None:
+            core.spawn(make_sure())  # the new owner does not wait for it, nor does the pass
 
     async def _drop_unsubscribed(self) -> bool:
         """REB-08."""
@@ -333,6 +340,7 @@ class Rebalancer:
         if core.needs_locks:
             pq.set_locked(now)
         request = PullRequest(core.group, queue, pq, offset, mode)
+        request.committed = core.offsets.known_at_broker(queue)
         self.requests[queue] = request
         core.stats.of(queue.topic).won += 1
         log.info("group %s wins %s and begins at offset %d", core.group, queue, offset)

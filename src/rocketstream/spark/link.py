@@ -23,7 +23,7 @@ from rocketstream.cluster.client_id import client_id, unique_instance_name
 from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.cluster.names import with_namespace
 from rocketstream.cluster.settings import ClientSettings
-from rocketstream.consumer.broker_offsets import BrokerOffsets
+from rocketstream.consumer.broker_offsets import BrokerOffsets, OffsetTables
 from rocketstream.consumer.checks import check_filters
 from rocketstream.consumer.offset_store import UNKNOWN_OFFSET, ReadFrom
 from rocketstream.errors import (
@@ -104,6 +104,7 @@ class Link:
         self.io = io or IoThread.shared()
         self.instance = ClientInstance(client_id(unique_instance_name()), settings.client_settings())
         self._reached = False
+        self._offset_tables = OffsetTables()
         self.io.run(self.instance.start(), repr(self))
 
     def __repr__(self) -> str:
@@ -216,14 +217,15 @@ class Link:
             )
             code = RequestCode.UPDATE_CONSUMER_OFFSET
             broker = await self.instance.routes.broker(queue.topic, queue.broker_name, MASTER_ID)
-            try:
-                await self.instance.ask(broker.address, code, header, timeout=TIMEOUT)
-            except BrokerError as error:
-                if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                    raise
-                # 5.x makes a group for who pulls or joins, not for who only writes an offset.
-                await make_group(self.instance, queue, name)
-                await self.instance.ask(broker.address, code, header, timeout=TIMEOUT)
+            async with self._offset_tables.turn(name, queue.topic, broker.address):
+                try:
+                    await self.instance.ask(broker.address, code, header, timeout=TIMEOUT)
+                except BrokerError as error:
+                    if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                        raise
+                    # 5.x makes a group for who pulls or joins, not for who only writes an offset.
+                    await make_group(self.instance, queue, name)
+                    await self.instance.ask(broker.address, code, header, timeout=TIMEOUT)
 
         async def persistently(queue: MessageQueue) -> None:
             await self.ride_out(lambda: write(queue), f"group {group} at {queue}: its offset", {queue.topic})

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
 from rocketstream.cluster.client_instance import ClientInstance
 from rocketstream.consumer.broker_offsets import BrokerOffsets
 from rocketstream.consumer.local_offsets import OffsetFile
+from rocketstream.consumer.offset_store import MakeSure
+from rocketstream.consumer.pull_request import PullRequest
 from rocketstream.errors import ConfigurationError, OffsetStoreError
 from rocketstream.message import MessageQueue
 
@@ -45,8 +47,14 @@ def checkpoint_directory(given: object) -> Path | None:
 class CheckpointedOffsets(BrokerOffsets):
     """Offsets at the brokers and in `<directory>/<group>/offsets.json`."""
 
-    def __init__(self, instance: ClientInstance, group: str, directory: Path) -> None:
-        super().__init__(instance, group)
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        directory: Path,
+        pull_of: Callable[[MessageQueue], PullRequest | None],
+    ) -> None:
+        super().__init__(instance, group, pull_of)
         self._file = OffsetFile(directory / group / _FILE_NAME)
         self._written: dict[MessageQueue, int] = {}
         self._to_compare: dict[MessageQueue, int] = {}
@@ -59,7 +67,7 @@ class CheckpointedOffsets(BrokerOffsets):
         """Read the file; an error if it and its backup are damaged."""
         self._written = await asyncio.to_thread(self._file.read)
         self._to_compare = dict(self._written)
-        await self._write({})  # a directory that cannot be written to is found now, not after the first messages
+        await self._write_file({})  # a directory that cannot be written to is found now, not after the first messages
 
     async def _read_stored(self, queue: MessageQueue) -> int:
         stored = await super()._read_stored(queue)
@@ -80,25 +88,37 @@ class CheckpointedOffsets(BrokerOffsets):
 
     async def persist(self, queue: MessageQueue) -> None:
         """Write one offset to the file, then to the broker, and be sure of both."""
+        await self._write_one_to_file(queue)
+        await super().persist(queue)
+
+    async def persist_last(self, queue: MessageQueue, patience: float) -> MakeSure | None:
+        """The same, for a queue that is given up."""
+        self._leaving.add(queue)  # the timer does not forget it meanwhile
+        try:
+            await self._write_one_to_file(queue)
+            return await super().persist_last(queue, patience)
+        finally:
+            self._leaving.discard(queue)
+
+    async def _write_one_to_file(self, queue: MessageQueue) -> None:
         offset = self._offsets.get(queue)
         if offset is not None:
-            await self._write({queue: offset})
-        await super().persist(queue)
+            await self._write_file({queue: offset})
 
     async def persist_all(self, queues: Collection[MessageQueue]) -> None:
         """Write what has changed."""
         owned = frozenset(queues)
         try:
-            await self._write({queue: offset for queue, offset in self._offsets.items() if queue in owned})
+            await self._write_file({queue: offset for queue, offset in self._offsets.items() if queue in owned})
         except OffsetStoreError as error:
             log.warning("%s; its offsets are still written to the brokers", error)
         await super().persist_all(owned)
 
     async def write_checkpoint(self, offsets: dict[MessageQueue, int]) -> None:
         """Put these into the file, for many queues at once."""
-        await self._write(offsets)
+        await self._write_file(offsets)
 
-    async def _write(self, offsets: dict[MessageQueue, int]) -> None:
+    async def _write_file(self, offsets: dict[MessageQueue, int]) -> None:
         async with self._one_at_a_time:
             merged = {**self._written, **offsets}
             if merged != self._written or not offsets:
