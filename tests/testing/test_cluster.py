@@ -39,6 +39,7 @@ def temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long(35, "kills a broker and starts it again")
 def test_a_killed_broker_comes_back_with_its_store_and_its_ports(version: str, temporary_directories: Path) -> None:
     with RocketMQCluster(version) as cluster:
         assert cluster.directory.is_relative_to(temporary_directories)
@@ -69,6 +70,7 @@ def test_a_killed_broker_comes_back_with_its_store_and_its_ports(version: str, t
     assert not any(exists(pid) for pid in pids if pid is not None)
 
 
+@pytest.mark.long(60, "waits for a slave to find its master")
 def test_a_master_and_its_slave(version: str) -> None:
     with RocketMQCluster(version, slaves=1) as cluster:
         [master], [slave] = cluster.brokers, cluster.slaves
@@ -87,6 +89,7 @@ def test_a_master_and_its_slave(version: str) -> None:
             assert eventually(lambda: status_of_a_send() in ("SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"))
 
 
+@pytest.mark.long(20, "starts four servers and stops some in order")
 def test_two_masters_and_two_name_servers_and_stopping_one_in_order(temporary_directories: Path) -> None:
     version = "4.9.7"  # stops in 5 s; 5.5.0 takes half a minute
     require_real(version)
@@ -137,6 +140,7 @@ def test_a_broker_that_takes_too_long_is_given_up(version: str, temporary_direct
     assert not any(node.alive for node in cluster.nodes)
 
 
+@pytest.mark.long(20, "starts a cluster twice")
 def test_a_port_taken_meanwhile_is_replaced(monkeypatch: pytest.MonkeyPatch, temporary_directories: Path) -> None:
     """Between our look and the server's, somebody else may listen; here the first port drawn is taken."""
     require_real("4.9.7")
@@ -157,6 +161,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(temporary_directorie
             RocketMQCluster("4.9.7", name_server_port=port).start()
 
 
+@pytest.mark.long(25, "stops a broker in order")
 def test_a_directory_that_was_given_is_closed_in_order_and_stays(tmp_path: Path) -> None:
     require_real("4.9.7")
     store = tmp_path / "kept" / "broker-a" / "store"
@@ -179,6 +184,7 @@ if sys.argv[2] == "killed":
 
 
 @pytest.mark.parametrize(("version", "end"), [("5.5.0", "killed"), ("4.9.7", "killed"), ("4.9.7", "forgotten")])
+@pytest.mark.long(20, "starts a cluster and kills its owner")
 def test_a_test_run_that_is_killed_leaves_nothing_behind(version: str, end: str) -> None:
     """Nor does one that ends without closing its cluster."""
     require_real(version)

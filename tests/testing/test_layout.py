@@ -92,6 +92,20 @@ def test_properties_and_options_reach_the_jvm(plan: Callable[..., Layout]) -> No
     assert f"-Duser.home={broker.directory / 'home'}" in broker._command()
 
 
+@pytest.mark.parametrize("told", [{}, {"jvm_properties": {"a": "1"}}, {"broker_jvm_properties": {"a": "1"}}])
+def test_servers_that_are_told_nothing_of_tls_speak_none_and_start_sooner(plan: Callable[..., Layout], told) -> None:
+    layout = plan(**told)
+    for node in (*layout.name_servers, *layout.brokers):
+        assert "-Dtls.server.mode=disabled" in node._command()
+
+
+@pytest.mark.parametrize("kind", ["jvm_properties", "broker_jvm_properties"])
+def test_servers_that_are_told_of_tls_do_as_they_are_told(plan: Callable[..., Layout], kind: str) -> None:
+    layout = plan(**{kind: {"tls.server.certPath": "somewhere"}})
+    for node in (*layout.name_servers, *layout.brokers):
+        assert "-Dtls.server.mode=disabled" not in node._command()
+
+
 @pytest.mark.parametrize("wrong", [{"brokers": 0}, {"brokers": 27}, {"slaves": -1}, {"name_servers": 0}])
 def test_a_cluster_that_can_not_be(wrong: dict[str, int]) -> None:
     [(name, value)] = wrong.items()

@@ -44,10 +44,10 @@ class RocketMQCluster:
     slave connects to its master some 5 s after both are up; until then sends are answered SLAVE_NOT_AVAILABLE.)
     `broker_config` goes into every broker's configuration file (`brokerRole` into masters' only), `slave_config` into
     those of slaves on top. `jvm_properties` (-D) and `environment` go to every node, `broker_jvm_properties` to
-    brokers; `jvm_options` are further options of all JVMs. `conf_files` (name -> text) are put into the
-    `$ROCKETMQ_HOME/conf` of every node before its first start, for instance `plain_acl.yml`. `profile="benchmark"` runs
-    them with the JIT compiler and the collector of a real installation and with RocketMQ's own file sizes; the default
-    starts sooner and is smaller.
+    brokers; where none of them is a `tls.*`, the servers speak no TLS. `jvm_options` are further options of all JVMs.
+    `conf_files` (name -> text) are put into the `$ROCKETMQ_HOME/conf` of every node before its first start, for
+    instance `plain_acl.yml`. `profile="benchmark"` runs them with the JIT compiler and the collector of a real
+    installation and with RocketMQ's own file sizes; the default starts sooner and is smaller.
     `tls` is the context with which to ask name servers that speak nothing else. With `directory` the store is there,
     and stays when the cluster is closed.
     """

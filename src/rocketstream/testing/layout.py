@@ -100,7 +100,7 @@ def _name_server(settings: ClusterSettings, ground: Ground, number: int) -> Node
         directory=ground.directory / name,
         config=_written(config),
         heap=settings.name_server_heap,
-        jvm_properties=settings.jvm_properties,
+        jvm_properties={**_without_tls(settings), **settings.jvm_properties},
         is_ready=ground.name_server_is_ready,
         **_shared(settings, ground),
     )
@@ -139,12 +139,23 @@ def _broker(
         directory=directory,
         config=_written(config),
         heap=settings.broker_heap,
-        jvm_properties={**_DISK_LIMITS, **settings.jvm_properties, **settings.broker_jvm_properties},
+        jvm_properties={
+            **_DISK_LIMITS,
+            **_without_tls(settings),
+            **settings.jvm_properties,
+            **settings.broker_jvm_properties,
+        },
         is_ready=ground.broker_is_ready,
         broker_name=broker_name,
         broker_id=broker_id,
         **_shared(settings, ground),
     )
+
+
+def _without_tls(settings: ClusterSettings) -> dict[str, str]:
+    """Unless told otherwise, servers make a key for TLS whenever they start: more than half of the time that takes."""
+    said = any(name.startswith("tls.") for name in (*settings.jvm_properties, *settings.broker_jvm_properties))
+    return {} if said else {"tls.server.mode": "disabled"}
 
 
 def _shared(settings: ClusterSettings, ground: Ground) -> dict[str, Any]:
@@ -166,6 +177,10 @@ _COMMON: Mapping[str, Setting] = {
     "registerNameServerPeriod": 10_000,  # a name server that came back knows its brokers soon; less is not allowed
     # RocketMQ 5 burns a core until this interval is over for the first time (10 s unless told otherwise).
     "transactionMetricFlushInterval": 250,
+    # It gathers commits and rollbacks for 3 s, and from the first one on burns a core for ever: it takes the time since
+    # the last one, when there was none since, for time that it is late. Nothing is gathered, and it is never late.
+    "transactionOpMsgMaxSize": 1,
+    "transactionOpBatchInterval": 7 * 24 * 3600 * 1000,
     # A developer's disk is often fuller than a broker likes. It would refuse messages, or delete old ones.
     "diskMaxUsedSpaceRatio": 95,
     "cleanFileForciblyEnable": False,
@@ -184,7 +199,7 @@ _SMALL: Mapping[str, Setting] = {
     "osPageCacheBusyTimeOutMills": 10_000,
     "maxHashSlotNum": 50_000,
     "maxIndexNum": 200_000,
-    "timerFlushIntervalMs": 10_000,  # each flush of RocketMQ 5 compares 38 MB byte by byte: 0.2 cores at 1 s
+    "timerFlushIntervalMs": 60_000,  # each flush of RocketMQ 5 compares 38 MB byte by byte: 0.2 cores at 1 s
 }
 
 

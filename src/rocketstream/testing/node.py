@@ -187,22 +187,32 @@ class Node:
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of what the process printed and of RocketMQ's own log file, for people who look for a cause."""
-        parts = []
-        for path in self.log_files():
-            said = path.read_text(errors="replace").splitlines()
-            tail = [line for line in said if line.strip() and not _LOGBACK_CHATTER.search(line)][-lines:]
-            if tail:
-                parts.append(f"--- {self.name}: the end of {path}\n" + "\n".join(tail))
-        return "\n".join(parts) or f"--- {self.name} has logged nothing in {self.directory}"
+        return log_tail(self.name, self.log_files(), lines)
 
     def log_files(self) -> list[Path]:
         """What the process printed, and RocketMQ's main log file."""
-        logs = sorted((self.directory / "home").rglob("broker.log" if self.role == "broker" else "namesrv.log"))
-        return [path for path in (self.directory / "console.log", *logs) if path.is_file()]
+        return log_files(self.role, self.directory)
 
     def failed_on_a_port(self) -> bool:
         """Whether it ended because somebody else has one of its ports."""
         return not self.alive and any(sign in self.log_tail(200) for sign in _PORT_TAKEN)
+
+
+def log_files(role: Literal["name server", "broker"], directory: Path) -> list[Path]:
+    """The log files of a node that has this directory."""
+    logs = sorted((directory / "home").rglob("broker.log" if role == "broker" else "namesrv.log"))
+    return [path for path in (directory / "console.log", *logs) if path.is_file()]
+
+
+def log_tail(name: str, files: Sequence[Path], lines: int) -> str:
+    """The last lines of a node's log files, without what the logging library says of itself."""
+    parts = []
+    for path in files:
+        said = path.read_text(errors="replace").splitlines()
+        tail = [line for line in said if line.strip() and not _LOGBACK_CHATTER.search(line)][-lines:]
+        if tail:
+            parts.append(f"--- {name}: the end of {path}\n" + "\n".join(tail))
+    return "\n".join(parts) or f"--- {name} has logged nothing"
 
 
 _LOGBACK = """<configuration>
