@@ -13,6 +13,10 @@
     rocketmq_targets = ["embedded", "5.5.0"]                # in pytest's settings: what is used without that option
     @pytest.mark.rocketmq_versions("5.5.0")                 # a test for what only some versions have
     @pytest.mark.rocketmq_real                              # a test that makes no sense on an embedded broker
+    @pytest.mark.rocketmq_exclusive                         # a test that changes the broker for everybody
+
+With pytest-xdist (`pytest -n 4`) all workers share one real cluster of each version. It is started while they run tests
+that need none, and a test that is marked `rocketmq_exclusive` has it for itself. Each worker has its own embedded one.
 
 Where Java is missing, or Maven Central can't be reached, such tests are skipped with the reason; with
 ROCKETSTREAM_REQUIRE_REAL=1 in the environment they fail instead, so that a build machine can't pass by skipping.
@@ -26,8 +30,9 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,11 +41,15 @@ if TYPE_CHECKING:
     from rocketstream.testing.cluster import RocketMQCluster
     from rocketstream.testing.embedded_cluster import EmbeddedCluster
     from rocketstream.testing.fault_proxy import FaultProxy
+    from rocketstream.testing.shared_cluster import SharedCluster, SharedClusters
 
 VERSIONS = ("5.5.0", "4.9.7")
 EMBEDDED = "embedded"
 #: The version that embedded brokers follow: what is for that is for them, too.
 FOLLOWED = "5.5.0"
+
+_SHARED = "rocketstream_shared_clusters"
+_shared_clusters: pytest.StashKey[SharedClusters] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,6 +72,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "rocketmq_versions(*versions): the RocketMQ versions on which a test of a cluster makes sense"
     )
     config.addinivalue_line("markers", "rocketmq_real: a test of a cluster that makes no sense on an embedded broker")
+    config.addinivalue_line(
+        "markers", "rocketmq_exclusive: a test that changes the shared cluster; no other test uses it meanwhile"
+    )
 
 
 def chosen_targets(config: pytest.Config, definition: pytest.Item | None = None) -> list[str]:
@@ -86,12 +98,69 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("rocketmq_cluster", versions, ids=versions, indirect=True, scope="session")
 
 
+# --- one cluster for all workers of pytest-xdist --------------------------------------------------------------------
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of pytest-xdist where it finds the clusters that all workers share (in the controller)."""
+    from rocketstream.testing.shared_cluster import SharedClusters
+
+    config: pytest.Config = node.config
+    if _shared_clusters not in config.stash:
+        config.stash[_shared_clusters] = SharedClusters()
+    node.workerinput[_SHARED] = str(config.stash[_shared_clusters].directory)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the clusters that the workers have shared (in the controller)."""
+    if _shared_clusters in config.stash:
+        config.stash[_shared_clusters].close()
+
+
+def shared_directory(config: pytest.Config) -> Path | None:
+    """Where a worker of pytest-xdist finds the shared clusters; None in a run without workers."""
+    told: str | None = getattr(config, "workerinput", {}).get(_SHARED)
+    return None if told is None else Path(told)
+
+
+def _real_version(item: pytest.Item) -> str | None:
+    """The version of the real cluster that a test uses through `rocketmq_cluster`."""
+    callspec = getattr(item, "callspec", None)
+    version: str | None = None if callspec is None else callspec.params.get("rocketmq_cluster")
+    return None if version == EMBEDDED else version
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the clusters started that the tests will need, before they need them (in a worker)."""
+    directory = shared_directory(session.config)
+    if directory is None:
+        return
+    from rocketstream.testing.shared_cluster import want
+
+    for version in sorted({version for item in session.items if (version := _real_version(item)) is not None}):
+        want(directory, version)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Use a shared cluster beside other workers, or alone where the test changes it."""
+    directory, version = shared_directory(item.config), _real_version(item)
+    if directory is None or version is None:
+        return (yield)
+    from rocketstream.testing.shared_cluster import in_use
+
+    with in_use(directory, version, alone=item.get_closest_marker("rocketmq_exclusive") is not None):
+        return (yield)
+
+
 @pytest.fixture(scope="session")
-def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster | EmbeddedCluster]:
+def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster | SharedCluster | EmbeddedCluster]:
     """A cluster of one name server and one broker, shared by all tests of a version.
 
-    Use `unique_topic` and `unique_group` in it. A test that kills or reconfigures servers makes its own
-    `RocketMQCluster`, because this one has to be alive for the next test.
+    Use `unique_topic` and `unique_group` in it. A test that kills servers makes its own `RocketMQCluster`, because this
+    one has to be alive for the next test; one that changes the broker's settings is marked `rocketmq_exclusive`.
     """
     version: str = request.param
     if version == EMBEDDED:
@@ -100,11 +169,25 @@ def rocketmq_cluster(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster
         with EmbeddedCluster(together=True) as embedded:
             yield embedded
         return
+    directory = shared_directory(request.config)
+    if directory is not None:
+        yield _shared_cluster(directory, version)
+        return
     from rocketstream.testing.cluster import RocketMQCluster
 
     require_real(version)
     with RocketMQCluster(version) as cluster:
         yield cluster
+
+
+def _shared_cluster(directory: Path, version: str) -> SharedCluster:
+    from rocketstream.testing.shared_cluster import NoRealClusterError, wait_for
+
+    try:
+        return wait_for(directory, version)
+    except NoRealClusterError as problem:
+        _give_up(version, problem)
+        raise
 
 
 @pytest.fixture
@@ -142,8 +225,12 @@ def require_real(version: str) -> None:
         find_java()
         resolve_jars(version)
     except (JavaNotFoundError, JarResolutionError) as problem:
-        if os.environ.get("ROCKETSTREAM_REQUIRE_REAL", "") not in ("", "0"):
-            raise
+        _give_up(version, problem)
+        raise
+
+
+def _give_up(version: str, problem: Exception) -> None:
+    if os.environ.get("ROCKETSTREAM_REQUIRE_REAL", "") in ("", "0"):
         pytest.skip(f"no real RocketMQ {version}: {problem}")
 
 

@@ -8,6 +8,7 @@ its port still free.
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from rocketstream.errors import RocketStreamError
 NAME_SERVER_OFFSETS = (0,)
 BROKER_OFFSETS = (-2, 0, 1)
 
-_LOW, _HIGH = 20_000, 32_000
+_LOW, _HIGH, _PARTS = 20_000, 32_000, 12
 _random = random.SystemRandom()
 _given_out: set[int] = set()
 
@@ -39,13 +40,23 @@ def is_free(port: int) -> bool:
 
 def reserve(offsets: Sequence[int] = NAME_SERVER_OFFSETS) -> int:
     """Draw a port P such that P + each offset is free and was not given out by this process before."""
+    low, high = _part()
     for _ in range(500):
-        port = _random.randrange(_LOW, _HIGH)
+        port = _random.randrange(low, high)
         wanted = {port + offset for offset in offsets}
         if not wanted & _given_out and all(map(is_free, wanted)):
             _given_out.update(wanted)
             return port
-    raise PortError(f"no free ports {[f'P{offset:+d}' for offset in offsets]} between {_LOW} and {_HIGH}")
+    raise PortError(f"no free ports {[f'P{offset:+d}' for offset in offsets]} between {low} and {high}")
+
+
+def _part() -> tuple[int, int]:
+    """The ports to draw from. Workers of pytest-xdist look at the same time, so each has a part of its own."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    number = int(worker) + 1 if worker.isdigit() else 0
+    size = (_HIGH - _LOW) // _PARTS
+    low = _LOW + size * (number % _PARTS)
+    return low, low + size
 
 
 def release(port: int, offsets: Sequence[int] = NAME_SERVER_OFFSETS) -> None:
