@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +16,7 @@ from rocketstream.testing import EmbeddedCluster, RocketMQCluster
 from rocketstream.testing.plugin import require_real
 from tests.bare_client import BareClient
 from tests.interop.java_peer import JavaPeer
+from tests.spark.home import jvm_options, spark_home
 
 # Examples are to find mistakes, not to measure a busy machine.
 hypothesis.settings.register_profile(
@@ -21,7 +24,21 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("tests")
 
-pytest_plugins = ["pytester", "tests.whole_run", "tests.behaviours.checklist", "tests.features.plugin"]
+# Whoever runs us in the background may have SIGINT ignored, which children inherit; tests send it to theirs.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What starts Spark takes these from the environment.
+os.environ.setdefault("SPARK_HOME", str(spark_home()))
+os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
+
+pytest_plugins = [
+    "pytester",
+    "tests.whole_run",
+    "tests.workers",
+    "tests.behaviours.checklist",
+    "tests.features.plugin",
+]
 
 
 @pytest.fixture(scope="session")

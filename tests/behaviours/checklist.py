@@ -16,7 +16,7 @@ import pytest
 
 from rocketstream.testing.plugin import EMBEDDED, VERSIONS
 from tests import whole_run
-from tests.whole_run import Checklist
+from tests.whole_run import Checklist, targets
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "behaviours.md"
 
@@ -42,13 +42,6 @@ def lines(checklist: Checklist) -> list[str]:
 def claimed(item: pytest.Item) -> list[str]:
     """The ids that a test claims to prove."""
     return [row for marker in item.iter_markers("behaviour") for row in marker.args]
-
-
-def targets(item: pytest.Item) -> set[str]:
-    """The brokers that a test is parametrized with: versions of RocketMQ, or the embedded one."""
-    callspec = getattr(item, "callspec", None)
-    values = callspec.params.values() if callspec is not None else ()
-    return {value for value in values if isinstance(value, str) and value in (EMBEDDED, *VERSIONS)}
 
 
 def shown_on(items: Sequence[pytest.Item]) -> str:
@@ -94,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         unknown = [row for row in claimed(item) if row not in known]
         if unknown:
-            raise pytest.UsageError(f"{item.nodeid} claims {unknown}, which docs/behaviours.md does not have")
+            whole_run.refuse(config, f"{item.nodeid} claims {unknown}, which docs/behaviours.md does not have")
     _check_table(config, items)
 
 
@@ -105,15 +98,16 @@ def _check_table(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--write-behaviours"):
         DOCUMENT.write_text(wanted, "utf-8")
     elif whole_run.is_whole(config) and not whole_run.is_writing(config) and document != wanted:
-        raise pytest.UsageError(
-            "docs/behaviours.md does not say what the tests' markers say: pytest --collect-only -q --write-behaviours"
+        whole_run.refuse(
+            config,
+            "docs/behaviours.md does not say what the tests' markers say: pytest --collect-only -q --write-behaviours",
         )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
-    whole_run.record(item, report, "behaviours", claimed(item))
+    whole_run.claims(report, "behaviours", claimed(item))
     return report
 
 

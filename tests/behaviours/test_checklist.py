@@ -71,26 +71,3 @@ def test_an_id_that_is_not_in_the_document_ends_the_run(pytester: pytest.Pyteste
     result = pytester.runpytest_inprocess(*PLUGINS)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*test_x claims [[]'REM-99']*"])
-
-
-def test_two_parts_of_a_run_know_of_each_other():
-    ids = ["A-01", "A-02", "A-03", "A-04"]
-    first, second = Checklist(ids), Checklist(ids)
-    first.record(["A-01", "A-02"], passed=True)
-    first.record(["A-04"], passed=False)
-    second.record(["A-03", "A-04"], passed=True)
-    second.record(["A-02"], passed=False)
-    second.add(first.seen())
-    assert second.proven == ["A-01", "A-03"]
-
-
-def test_each_test_is_in_one_part(pytester: pytest.Pytester):
-    pytester.makeconftest('pytest_plugins = ["tests.whole_run", "tests.behaviours.checklist"]')
-    for place in ("contract", "wire"):
-        file = pytester.path / "tests" / place / f"test_{place}.py"
-        file.parent.mkdir(parents=True)
-        file.write_text("def test_something(): pass\n")
-    for part, shown in (("1", "tests/contract/test_contract.py"), ("2", "tests/wire/test_wire.py")):
-        done = pytester.runpytest("--collect-only", "-q", "--part", part, "tests")
-        done.stdout.fnmatch_lines([f"{shown}::test_something", "1/2 tests collected (1 deselected)*"])
-        assert str(done.stdout).count("::test_something") == 1

@@ -17,10 +17,9 @@ import pytest
 
 from rocketstream.testing.plugin import EMBEDDED
 from tests import whole_run
-from tests.behaviours.checklist import targets
 from tests.features.page import ALONE, JAVA, Shown, complaints, page
 from tests.features.sections import TARGETS, Section, SectionError, all_rows, load_sections
-from tests.whole_run import Checklist
+from tests.whole_run import Checklist, targets
 
 SECTIONS = Path(__file__).parent
 DOCUMENT = Path(__file__).parents[2] / "docs" / "features.md"
@@ -97,12 +96,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     broken = config.stash.get(_broken, None)
     if broken and (whole_run.is_whole(config) or any(map(claimed, items))):
-        raise pytest.UsageError(broken)
+        whole_run.refuse(config, broken)
+        return
     known = all_rows(config.stash[_sections])
     for item in items:
         unknown = [row for row in claimed(item) if row not in known]
         if unknown:
-            raise pytest.UsageError(f"{item.nodeid} claims {unknown}, which no file of tests/features declares")
+            whole_run.refuse(config, f"{item.nodeid} claims {unknown}, which no file of tests/features declares")
         _told(item)
     if not whole_run.is_whole(config):
         if config.getoption("--write-features"):
@@ -123,10 +123,12 @@ def _check_page(config: pytest.Config, wanted: str) -> None:
         return  # What is not complete is told at the end.
     if config.stash[_incomplete]:
         told = "\n  ".join(config.stash[_incomplete])
-        raise pytest.UsageError(f"the feature table is not complete:\n  {told}")
+        whole_run.refuse(config, f"the feature table is not complete:\n  {told}")
+        return
     if not DOCUMENT.exists() or DOCUMENT.read_text("utf-8") != wanted:
-        raise pytest.UsageError(
-            "docs/features.md does not say what the tests' markers say: pytest --collect-only -q --write-features"
+        whole_run.refuse(
+            config,
+            "docs/features.md does not say what the tests' markers say: pytest --collect-only -q --write-features",
         )
 
 
@@ -134,7 +136,7 @@ def _check_page(config: pytest.Config, wanted: str) -> None:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = yield
     if rows := claimed(item):
-        whole_run.record(item, report, "features", cells(rows, columns(item)))
+        whole_run.claims(report, "features", cells(rows, columns(item)))
     return report
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -141,19 +140,6 @@ def test_what_no_test_has_shown_in_the_end_fails_a_run_of_everything(project: py
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     told = "a run of everything fails without them: lite/seek on 4.9.7"
     assert (told in result.outlines) is missing
-
-
-def test_two_parts_judge_together(project: pytest.Pytester, tmp_path: Path):
-    write_tests(project, old="pytest.skip('no Java')")
-    write_page(project)
-    seen = {"passed": ["lite/seek on 4.9.7"], "failed": []}
-    (tmp_path / "part-1.json").write_text(json.dumps({"features": seen}))
-    assert run(project, "--part=2", f"--parts-seen={tmp_path}").ret == 0
-    assert not (tmp_path / "rows-missing").exists()
-    (tmp_path / "part-1.json").write_text(json.dumps({"features": {"passed": [], "failed": []}}))
-    assert run(project, "--part=2", f"--parts-seen={tmp_path}").ret == pytest.ExitCode.TESTS_FAILED
-    assert (tmp_path / "rows-missing").exists()
-    assert "lite/fork" in json.loads((tmp_path / "part-2.json").read_text())["features"]["passed"]
 
 
 def test_where_a_test_shows_it_is_read_off_its_fixtures_and_its_marker(project: pytest.Pytester):
