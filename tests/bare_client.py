@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from rocketstream.cluster.client_id import client_id, unique_instance_name
 from rocketstream.cluster.client_instance import ClientInstance
+from rocketstream.cluster.route import TopicRoute
 from rocketstream.cluster.settings import ClientSettings
+from rocketstream.errors import RocketStreamError
 from rocketstream.message import MessageQueue, ReceivedMessage
 from rocketstream.remoting.io_thread import IoThread
 from rocketstream.remoting.replies import PullResult, read_pull_result
@@ -105,14 +108,18 @@ class BareClient:
             perm=int(Permission.READ | Permission.WRITE),
         )
         self.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+        self.wait_for_route(topic)
 
-        async def routed() -> None:
-            await eventually_async(lambda: self.instance.routes.refresh_all([topic]), lambda: bool(self._route(topic)))
+    def wait_for_route(self, topic: str) -> TopicRoute:
+        """The route of a topic that a broker has just made: name servers know it a little later."""
+        found: list[TopicRoute] = []
 
-        self.run(routed())
+        async def look() -> None:
+            with contextlib.suppress(RocketStreamError):
+                found.append(await self.instance.routes.refresh(topic))
 
-    def _route(self, topic: str) -> object:
-        return self.instance.routes.cached(topic)
+        self.run(eventually_async(look, lambda: bool(found)))
+        return found[0]
 
     def send(
         self,
@@ -197,19 +204,29 @@ class BareClient:
         return messages
 
 
+_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
+
+
 async def eventually_async(
-    step: Callable[[], Coroutine[Any, Any, object]], condition: Callable[[], bool], tries: int = 3000
+    step: Callable[[], Coroutine[Any, Any, object]], condition: Callable[[], bool], tries: int = 6000
 ) -> None:
-    """Take a step until a condition holds: for what a broker does in its own time."""
-    for _ in range(tries):
+    """Take a step until a condition holds: for what a broker does in its own time.
+
+    It gives up after pauses of 20 ms times `tries`. They grow: steps that ask a broker keep a small machine busy.
+    """
+    pause, left = _PAUSE, tries * _PAUSE
+    while True:
         await step()
         if condition():
             return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come to pass")
+        if left <= 0:
+            raise AssertionError("it did not come to pass")
+        await asyncio.sleep(pause)
+        left -= pause
+        pause = min(pause * 1.1, _LONGEST_PAUSE)
 
 
-def eventually(condition: Callable[[], object], tries: int = 3000) -> None:
+def eventually(condition: Callable[[], object], tries: int = 6000) -> None:
     """The same with a plain condition, from a test's own thread."""
 
     async def nothing() -> None: ...

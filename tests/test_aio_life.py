@@ -338,7 +338,6 @@ address, way = sys.argv[1:]
 began, may_end = threading.Event(), threading.Event()
 
 def listen(messages, context):
-    print("began", flush=True)
     began.set()
     may_end.wait(1.0)
     return ConsumeResult.SUCCESS
@@ -350,10 +349,13 @@ async def main():
         await producer.send(Message("orders", b"x"))
         if way == "interrupt":
             async with consumer:
+                await asyncio.to_thread(began.wait, 30)
+                print("began", flush=True)
                 await asyncio.Event().wait()
         else:
             await consumer.start()
             await asyncio.to_thread(began.wait, 30)
+            print("began", flush=True)
             ending = asyncio.ensure_future(consumer.shutdown())
             await asyncio.sleep(0)
             ending.cancel()

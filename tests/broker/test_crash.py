@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import subprocess
@@ -61,6 +62,7 @@ def everything(directory: Path) -> dict[tuple[int, int], str]:
         store.close()
 
 
+@pytest.mark.long(30, "kills a broker many times")
 def test_no_acknowledged_message_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
     dice = random.Random(6)
     acknowledged: dict[tuple[int, int], str] = {}
@@ -77,14 +79,19 @@ def test_no_acknowledged_message_is_lost_or_doubled_by_a_kill(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("how", ["cut", "garbled", "garbage"])
+@pytest.mark.slow(10, "starts a broker many times")
 def test_a_damaged_tail_is_cut_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str) -> None:
-    dice = random.Random(how)
-    for number in range(DAMAGED_ROUNDS // 3 + 1):
+    dice, damages = random.Random(how), 0
+    for number in itertools.count():
+        if damages > DAMAGED_ROUNDS // 3:
+            break
         killed_round(tmp_path, number, 20 + dice.randrange(100))
         before = everything(tmp_path)
         last = sorted((tmp_path / "log").glob("*.log"))[-1]
         raw = last.read_bytes()
-        assert raw
+        if not raw:  # it was killed just when it had begun a file
+            continue
+        damages += 1
         at = len(raw) - 1 - dice.randrange(min(100, len(raw)))
         damaged = {
             "cut": raw[:at],

@@ -56,5 +56,6 @@ def brokers() -> Iterator[type[Brokers]]:
         yield type("BrokersOfThisTest", (Brokers,), {"embedded": embedded, "clients": clients})
 
 
+@pytest.mark.slow(12, "compares many generated histories")
 def test_an_embedded_broker_answers_as_the_model_does(brokers: type[Brokers]) -> None:
     run_state_machine_as_test(brokers, settings=settings(max_examples=100, stateful_step_count=80))

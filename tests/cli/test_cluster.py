@@ -57,6 +57,7 @@ def test_version(rocketstream: Command) -> None:
     assert (done.returncode, done.stdout) == (0, f"rocketstream {version('rocketstream')}\n")
 
 
+@pytest.mark.long(20, "starts a cluster and stops it in order")
 def test_up_status_down(rocketstream: Command, state: Path) -> None:
     """The whole life of a cluster: it outlives `up`, is found by `status`, and is gone after `down`."""
     require_real("4.9.7")

@@ -53,6 +53,7 @@ def at_the_beginning(client: Any, admin: AdminClient, group: str, topic: str) ->
     admin.reset_offset(group, topic, offset=0)
 
 
+@pytest.mark.slow(12, "starts several processes")
 def test_what_is_printed_is_consumed_and_nothing_else(run, client, admin, topic, unique_group, progress):
     for number in range(5):
         client.send(topic, b"%d" % number)
@@ -111,6 +112,7 @@ def member_process(rocketmq_cluster: Any, topic: str, group: str) -> subprocess.
     )
 
 
+@pytest.mark.slow(12, "starts several processes")
 def test_ctrl_c_leaves_the_group(rocketmq_cluster, client, admin, topic, unique_group, progress):
     client.send(topic, b"the only one")
     at_the_beginning(client, admin, unique_group, topic)
@@ -125,6 +127,7 @@ def test_ctrl_c_leaves_the_group(rocketmq_cluster, client, admin, topic, unique_
     assert admin.consumers(unique_group).members == ()
 
 
+@pytest.mark.slow(12, "starts several processes")
 def test_what_nobody_reads_any_more_is_not_consumed(rocketmq_cluster, client, admin, topic, unique_group, progress):
     for number in range(20):
         client.send(topic, b"%05d" % number * 4000)

@@ -101,7 +101,7 @@ def test_what_happened_to_a_message_is_shown(run, rocketmq_cluster, client, brok
     heard = Heard()
     consumer = PushConsumer(unique_group, address, listener=heard, start_from=StartFrom.FIRST, trace=traces)
     consumer.subscribe(topic)
-    with Producer("tracing-p", address, trace=traces) as producer, consumer:
+    with Producer("tracing-p", address, trace=traces, send_timeout=10.0) as producer, consumer:
         receipt = producer.send(Message(topic, b"1"))
         heard.until(1)
     eventually(lambda: len(_steps(receipt.message_id, traces)) == 2)

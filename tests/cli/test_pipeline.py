@@ -31,7 +31,7 @@ rocketmq = { nameServers = "%s" }
 [[sources]]
 name = "orders"
 topics = ["orders"]
-options = { startingOffsets = "earliest", maxOffsetsPerTrigger = 40 }
+options = { startingOffsets = "earliest", maxOffsetsPerTrigger = 100 }
 schema = "n INT NOT NULL"
 dead_letter = { path = "dead" }
 [[sinks]]
@@ -253,13 +253,14 @@ def test_mistakes_that_only_spark_sees(file: Path, fake: list[dict[str, Any]], t
 
 
 @pytest.mark.timeout(900)  # two Sparks that start, on a busy machine
+@pytest.mark.slow(60, "starts Spark twice")
 def test_on_a_terminal_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_terminal, "PATIENCE", 240.0)
     with EmbeddedBroker() as broker:
         servers = broker.name_server_address
         with AdminClient(servers) as admin:
             admin.create_topic("orders", queues=1)
-        with Producer("shop", name_servers=servers) as producer:
+        with Producer("shop", name_servers=servers, send_timeout=10.0) as producer:
             for number in range(300):
                 producer.send(Message("orders", b"poison" if number == 7 else b'{"n": %d}' % number))
         file = tmp_path / "shop.toml"

@@ -148,6 +148,7 @@ def members(shop: dict[str, str]) -> int:
 
 
 @pytest.mark.feature("processes/run")
+@pytest.mark.slow(12, "starts several processes")
 def test_processes_share_the_queues_and_a_dead_one_is_replaced(start, shop, client):
     topic = shop["TOPIC"]
     program = start("shop:make", "--processes", "2", **shop)
@@ -170,7 +171,7 @@ def test_processes_share_the_queues_and_a_dead_one_is_replaced(start, shop, clie
     program.until(both_get_some)
     program.until(lambda: program.noted >= {str(number) for number in range(sent)})
 
-    assert program.end(signal.SIGTERM) == 0
+    assert program.end(signal.SIGTERM) == 0, program.said
     assert not any(exists(pid) for pid in program.pids().values())
     assert "Traceback" not in program.said
     assert members(shop) == 0
@@ -230,7 +231,7 @@ def test_listeners_get_no_longer_than_they_are_given(start, shop, client):
     client.send(shop["TOPIC"], b"blocks")
     program = start("shop:blocking", "--shutdown-timeout", "0.1", **shop)
     program.until(lambda: program.notes)
-    assert program.end(signal.SIGTERM) == 0
+    assert program.end(signal.SIGTERM) == 0, program.said
     assert "listeners still run after 0.1 s; what they have not finished comes again" in program.said
 
 
@@ -289,7 +290,7 @@ def test_a_signal_breaks_off_a_start(start, target, processes):
         program = start(target, "--processes", processes, NAMESRV_ADDR=address, GROUP="g", TOPIC="t")
         connection, _ = silent.accept()
         with connection:
-            assert program.end(signal.SIGTERM) == 0
+            assert program.end(signal.SIGTERM) == 0, program.said
     assert "Traceback" not in program.said
     assert "never" not in program.said, "such as a coroutine that was never awaited"
 

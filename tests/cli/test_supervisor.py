@@ -112,6 +112,7 @@ consumer = OneOfTwo("g")
 """
 
 
+@pytest.mark.slow(12, "processes are started again with growing pauses")
 async def test_it_does_not_give_up_while_another_works(supervised):
     code, said = await supervised(ONE_OF_TWO)
     assert code == 0

@@ -28,16 +28,21 @@ class Delivery(NamedTuple):
     message: ReceivedMessage
     context_queue: MessageQueue
     at_ms: int
-    """When the listener got it, by the wall clock."""
+    """When the listener got it, by the wall clock (or the clock that `Heard` was given)."""
 
 
 class Heard:
     """A listener that remembers; `answer(messages, context)` says what it returns, or raises."""
 
-    def __init__(self, answer: Callable[[Sequence[ReceivedMessage], Any], object] | None = None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Sequence[ReceivedMessage], Any], object] | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self.deliveries: list[Delivery] = []
         self.calls: list[tuple[ReceivedMessage, ...]] = []
         self._answer = answer
+        self._now_ms = now_ms
         self._changed = threading.Condition()
 
     def __call__(self, messages: Sequence[ReceivedMessage], context: Any) -> object:
@@ -45,7 +50,7 @@ class Heard:
         return ConsumeResult.SUCCESS if self._answer is None else self._answer(messages, context)
 
     def note(self, messages: Sequence[ReceivedMessage], queue: MessageQueue) -> None:
-        now = time.time_ns() // 1_000_000
+        now = self._now_ms()
         with self._changed:
             self.calls.append(tuple(messages))
             self.deliveries += [Delivery(m.body, m.topic, m.reconsume_times, m, queue, now) for m in messages]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -20,12 +19,6 @@ from rocketstream.errors import (
     UnsupportedByBrokerError,
 )
 from tests.bare_client import BareConsumer, eventually
-
-
-@pytest.fixture
-def admin(rocketmq_cluster) -> Iterator[AdminClient]:
-    with AdminClient(rocketmq_cluster.name_server_address) as admin:
-        yield admin
 
 
 @pytest.fixture
@@ -210,6 +203,7 @@ def test_messages_are_found_by_key_and_by_both_ids(admin, java_peer, client, top
 
 
 @pytest.mark.feature("admin/connections", "admin/running-info")
+@pytest.mark.slow(11, "Java stores its first offsets after ten seconds")
 def test_a_group_at_work(admin, java_peer, rocketmq_cluster, unique_topic, unique_group):
     """A Java consumer: its members, its queues, its lag."""
     admin.create_topic(unique_topic, queues=2)
@@ -225,7 +219,8 @@ def test_a_group_at_work(admin, java_peer, rocketmq_cluster, unique_topic, uniqu
         assert (there.model, there.consume_type) == ("CLUSTERING", "CONSUME_PASSIVELY")
         assert {one.topic: one.expression for one in there.subscriptions}[unique_topic] == "*"
 
-        eventually(lambda: progress_of(admin, unique_group, unique_topic).lag == 0)
+        # Of a queue without an offset nothing is told, and so nothing lags; Java stores offsets every five seconds.
+        eventually(lambda: [queue.lag for queue in progress_of(admin, unique_group, unique_topic).queues] == [0, 0])
         progress = progress_of(admin, unique_group, unique_topic)
         assert [(queue.queue_id, queue.client_id) for queue in progress.queues] == [
             (0, member.client_id),
@@ -248,12 +243,17 @@ def test_a_group_at_work(admin, java_peer, rocketmq_cluster, unique_topic, uniqu
 
     java_peer.produce(unique_topic, count=4)
     eventually(lambda: not admin.consumers(unique_group).online)
+    # A queue learns of them a moment later.
+    eventually(lambda: sum(one.broker_offset for one in progress_of(admin, unique_group, unique_topic).queues) == 15)
     offline = progress_of(admin, unique_group, unique_topic)
-    assert (offline.lag, offline.members) == (4, 0)
+    # Java's last offset may be lost (seen with 5.5.0), most likely to a pull of its own that carries an older one.
+    assert offline.lag == 15 - sum(one.consumer_offset for one in offline.queues)
+    assert offline.lag in (4, 5)
+    assert offline.members == 0
     assert {queue.client_id for queue in offline.queues} == {None}
-    assert json.loads(json.dumps(offline.to_dict()))["lag"] == 4
+    assert json.loads(json.dumps(offline.to_dict()))["lag"] == offline.lag
     (listed,) = [group for group in admin.groups() if group.group == unique_group]
-    assert (listed.members, listed.model, listed.lag) == (0, None, 4)
+    assert (listed.members, listed.model, listed.lag) == (0, None, offline.lag)
 
 
 def progress_of(admin, group, topic):
@@ -299,6 +299,7 @@ def test_a_group_without_members_is_moved(admin, client, topic, group):
 
 @pytest.mark.feature("admin/reset")
 @pytest.mark.parametrize("place", ["time", "earliest"])
+@pytest.mark.slow(18, "Java stores its first offsets after ten seconds")
 def test_a_group_with_members_is_moved(admin, java_peer, topic, unique_group, place):
     """Java consumers get again what lies behind them: with their next pull from 5.x, after 10 s from 4.9."""
     # The fourth has a millisecond of its own: 4.9 goes to any of those with the same time.
@@ -321,6 +322,7 @@ def test_a_group_with_members_is_moved(admin, java_peer, topic, unique_group, pl
 
 
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(18, "Java stores its first offsets after ten seconds")
 def test_members_of_a_5_x_broker_go_to_an_offset(admin, java_peer, topic, unique_group):
     java_peer.produce(topic, bodies=[b"%d" % number for number in range(6)])
     consumed = java_peer.start_consuming(unique_group, topic, count=8, timeout=60)
@@ -359,6 +361,7 @@ def test_an_offset_outside_of_a_queue_is_refused(admin, client, topic, group):
 
 def test_the_cluster_and_its_settings(admin, rocketmq_cluster, client, topic):
     client.send(topic, b"x")
+    eventually(lambda: admin.cluster().brokers[0].in_tps is not None)  # a broker samples itself for ten seconds first
     report = admin.cluster()
     (broker,) = report.brokers
     assert report.name_servers == (rocketmq_cluster.name_server_address,)
@@ -376,15 +379,18 @@ def test_the_cluster_and_its_settings(admin, rocketmq_cluster, client, topic):
     assert admin.broker_config(broker.address)["brokerName"] == broker.broker_name
 
 
-def test_many_threads_may_ask_before_it_has_started(rocketmq_cluster):
+def test_many_threads_may_ask_before_it_has_started(rocketmq_cluster, topic):
     with AdminClient(rocketmq_cluster.name_server_address) as admin:
         seen: list[object] = []
-        threads = [threading.Thread(target=lambda: seen.append(len(admin.cluster().brokers))) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda: seen.append(topic in {info.name for info in admin.topics()}))
+            for _ in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert seen == [1] * 8
+        assert seen == [True] * 8
 
 
 def test_a_broker_that_is_gone_is_listed_with_its_problem(admin, monkeypatch, rocketmq_cluster):

@@ -33,15 +33,18 @@ def dead_letters_of_both(admin: AdminClient, address: str) -> None:
 
 
 @pytest.mark.parametrize("version", [EMBEDDED, "5.5.0"])
+@pytest.mark.long(35, "starts two brokers, and waits for one that is silent", real=True)
+@pytest.mark.slow(11, "waits for a broker that is silent")
 def test_two_brokers_one_of_which_falls_silent_and_dies(version, request):
     require_target(request, version)
     with (
         new_cluster(version, brokers=2) as cluster,
-        AdminClient(cluster.name_server_address, timeout=2.0) as admin,
+        AdminClient(cluster.name_server_address) as admin,
+        AdminClient(cluster.name_server_address, timeout=2.0) as hasty,
     ):
         route = admin.create_topic("orders", queues=2)
         assert [broker.broker_name for broker in route.brokers] == ["broker-a", "broker-b"]
-        with Producer("g", cluster.name_server_address) as producer:
+        with Producer("g", cluster.name_server_address, send_timeout=10.0) as producer:
             receipts = [producer.send(Message("orders", b"%d" % number, keys="all")) for number in range(20)]
         eventually(lambda: len(admin.peek("orders", 100)) == 20)
         assert sorted(int(message.body) for message in admin.peek("orders", 100)) == list(range(20))
@@ -57,12 +60,12 @@ def test_two_brokers_one_of_which_falls_silent_and_dies(version, request):
         # A broker of 5.5.0 answers SYSTEM_ERROR until it has taken its first sample of itself.
         eventually(lambda: not any(broker.problem for broker in admin.cluster().brokers))
         with silenced(cluster.brokers[1]):
-            alive, silent = admin.cluster().brokers
+            alive, silent = hasty.cluster().brokers
             assert (alive.broker_name, alive.problem) == ("broker-a", None)
             assert silent.broker_name == "broker-b"
             assert (silent.problem or "").startswith(f"{cluster.brokers[1].address}: ")
             # What could be told of half of the cluster only is not told as if it were all.
-            for question in (admin.topics, admin.groups, lambda: admin.peek("orders", 1)):
+            for question in (hasty.topics, hasty.groups, lambda: hasty.peek("orders", 1)):
                 with pytest.raises(RemotingError) as caught:
                     question()
                 assert caught.value.address == cluster.brokers[1].address

@@ -64,7 +64,9 @@ def test_what_is_consumed_is_traced(rocketmq_cluster, client, broker, topic, uni
 def test_a_producer_and_a_consumer_that_keeps_order(rocketmq_cluster, topic, unique_group, consume, traces):
     heard = Heard(lambda messages, context: OrderlyResult.SUCCESS)
     consume(heard, topic, orderly=True, trace=traces)
-    with Producer(f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=traces) as producer:
+    with Producer(
+        f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=traces, send_timeout=10.0
+    ) as producer:
         single = producer.send(Message(topic, b"single", keys="k"))
         batch = producer.send_batch([Message(topic, b"a"), Message(topic, b"b")])
     ids = [single.message_id, *(one for receipt in batch for one in receipt.message_id.split(","))]
@@ -81,7 +83,9 @@ def test_a_producer_and_a_consumer_that_keeps_order(rocketmq_cluster, topic, uni
 @pytest.mark.rocketmq_versions("5.5.0")
 def test_a_recall_is_traced(rocketmq_cluster, topic, unique_group, configure, traces):
     configure(recallMessageEnable=True)
-    with Producer(f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=traces) as producer:
+    with Producer(
+        f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=traces, send_timeout=10.0
+    ) as producer:
         receipt = producer.send(Message(topic, b"later", deliver_at=time.time_ns() // 1_000_000 + 60_000))
         producer.recall(topic, receipt.recall_handle)
     eventually(lambda: len(traces.records()) == 2)
@@ -97,7 +101,9 @@ def test_a_broker_that_wants_no_trace_gets_none(
     heard = Heard()
     configure(traceOn=False)
     consumer = consume(heard, topic, trace=traces)
-    with Producer(f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=traces) as producer:
+    with Producer(
+        f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=traces, send_timeout=10.0
+    ) as producer:
         producer.send(Message(topic, b"quiet"))
     heard.until(1)
     consumer.shutdown()
@@ -116,7 +122,9 @@ def test_a_trace_that_is_not_taken_is_counted_and_fails_nothing(
     closed = f"traces-of-{unique_group}"
     admin.create_topic(closed, queues=1, permission="R")
     consumer = consume(heard, topic, trace=closed)
-    with Producer(f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=closed) as producer:
+    with Producer(
+        f"{unique_group}-p", rocketmq_cluster.name_server_address, trace=closed, send_timeout=10.0
+    ) as producer:
         for number in range(20):
             producer.send(Message(topic, b"%d" % number))
         heard.until(20)

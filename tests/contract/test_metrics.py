@@ -33,6 +33,7 @@ def scrape() -> Iterator[Scrape]:
 
 
 @pytest.mark.feature("metrics/prometheus", "metrics/mapping")
+@pytest.mark.slow(12, "waits for the retry topic, which a broker makes in its own time")
 def test_what_clients_do_is_measured(topic, unique_group, consume, sender, scrape):
     def answer(messages, context):
         context.delay_level_when_next_consume = -1 if messages[0].body == b"dead" else 1

@@ -12,7 +12,7 @@ from rocketstream.cluster.names import dlq_topic, retry_topic
 from rocketstream.cluster.vip import VIP_CODES, vip_address
 from rocketstream.errors import SendFailedError
 from rocketstream.remoting.hooks import RpcHook
-from rocketstream.testing import RocketMQCluster
+from rocketstream.testing import RocketMQCluster, ports
 from rocketstream.wire.bodies.topic import TopicConfigSerializeWrapper, TopicList
 from rocketstream.wire.codes import RequestCode
 from rocketstream.wire.command import Command, request
@@ -57,7 +57,7 @@ def test_a_namespace_holds_topics_groups_and_dead_letters(
 
     inside, outside = Heard(never), Heard()
     with (
-        Producer(f"{unique_group}-p", address, namespace="shop") as producer,
+        Producer(f"{unique_group}-p", address, namespace="shop", send_timeout=10.0) as producer,
         AdminClient(address, namespace="shop") as admin,
     ):
         receipt = producer.send(Message(unique_topic, b"x"))
@@ -93,7 +93,7 @@ def test_a_namespace_may_travel_in_the_header(
     address, heard = rocketmq_cluster.name_server_address, Heard()
     consumer = PushConsumer(unique_group, address, listener=heard, **settings)
     consumer.subscribe(topic)
-    with consumer, Producer(f"{unique_group}-p", address, **settings) as producer:
+    with consumer, Producer(f"{unique_group}-p", address, **{"send_timeout": 10.0, **settings}) as producer:
         assert producer.send(Message(topic, b"1")).queue.topic == topic
         producer.send_batch([Message(topic, b"2"), Message(topic, b"3")])
         heard.until_heard(b"1", b"2", b"3")
@@ -171,7 +171,7 @@ def test_the_second_port_takes_what_java_sends_there(
         unique_group, address, listener=heard, orderly=orderly, start_from=StartFrom.FIRST, **settings
     )
     consumer.subscribe(topic)
-    with Producer(f"{unique_group}-p", address, **settings) as producer, consumer:
+    with Producer(f"{unique_group}-p", address, **{"send_timeout": 10.0, **settings}) as producer, consumer:
         producer.send(Message(topic, b"1"))
         producer.send_batch([Message(topic, b"2"), Message(topic, b"3")])
         producer.send_async(Message(topic, b"4")).result(10.0)
@@ -192,9 +192,10 @@ def test_the_second_port_takes_what_java_sends_there(
 
 def test_a_broker_without_the_second_port_says_how_to_do_without(unique_group: str) -> None:
     with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # taken, and nobody listens
-        channel = nobody.getsockname()[1]
-        with EmbeddedBroker(broker_port=channel + 2) as broker:
+        own = ports.reserve((-2, 0))  # both, or another might have the broker's
+        channel = own - 2
+        nobody.bind(("127.0.0.1", channel))  # taken, and nobody listens
+        with EmbeddedBroker(broker_port=own) as broker:
             assert vip_address(broker.broker_address) == f"127.0.0.1:{channel}"
             producer = Producer(unique_group, broker.address, vip_channel=True, retries=0, send_timeout=10.0)
             with producer, pytest.raises(SendFailedError) as raised:

@@ -43,7 +43,9 @@ def test_listeners_are_linked_to_sends_also_by_retries_and_batches(
 
     heard = Heard(answer)
     consume(heard, topic, otel=spans.provider)
-    with Producer(f"{unique_group}-p", rocketmq_cluster.name_server_address, otel=spans.provider) as producer:
+    with Producer(
+        f"{unique_group}-p", rocketmq_cluster.name_server_address, otel=spans.provider, send_timeout=10.0
+    ) as producer:
         with spans.tracer.start_as_current_span("outer") as outer:
             receipt = producer.send(Message(topic, b"fails", tags="a", keys=["k1", "k2"], properties={"mine": "kept"}))
         producer.send_batch([Message(topic, b"b1"), Message(topic, b"b2")])
@@ -88,7 +90,7 @@ def test_transactions_asyncio_and_orderly_listeners(rocketmq_cluster, topic, uni
             seen.release()
             return OrderlyResult.SUCCESS
 
-        async with aio.Producer(f"{unique_group}-a", address, otel=telemetry) as producer:
+        async with aio.Producer(f"{unique_group}-a", address, otel=telemetry, send_timeout=10.0) as producer:
             await asyncio.gather(*(producer.send(Message(topic, b"asyncio")) for _ in range(3)))
         consumer = aio.PushConsumer(
             unique_group, address, listener=listen, orderly=True, start_from=StartFrom.FIRST, otel=telemetry

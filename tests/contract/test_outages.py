@@ -50,6 +50,7 @@ def connect_to() -> Iterator[Callable[..., BareClient]]:
 
 @pytest.mark.feature("produce/outages")
 @pytest.mark.behaviour("REM-02", "REM-07")
+@pytest.mark.long(30, "kills a broker and starts it again", real=True)
 def test_a_broker_that_dies_fails_its_callers_at_once_and_is_found_again(version, connect_to, unique_topic):
     with new_cluster(version) as cluster:
         broker = cluster.brokers[0]
@@ -85,6 +86,7 @@ def test_a_broker_that_dies_fails_its_callers_at_once_and_is_found_again(version
 
 
 @pytest.mark.behaviour("REM-13")
+@pytest.mark.long(25, "starts two name servers and kills one", real=True)
 def test_routes_come_from_the_name_server_that_is_left(version, connect_to, unique_topic):
     with new_cluster(version, name_servers=2) as cluster:
         client = connect_to(cluster)
@@ -93,7 +95,7 @@ def test_routes_come_from_the_name_server_that_is_left(version, connect_to, uniq
         by_address = {node.address: node for node in cluster.name_servers}
         by_address[servers.chosen].kill()
         gone = servers.chosen
-        route = client.run(client.instance.routes.refresh(unique_topic))
+        route = client.wait_for_route(unique_topic)
         assert len(route.read_queues) == 1
         assert servers.chosen != gone
         assert servers.unreachable == {gone}
@@ -101,6 +103,7 @@ def test_routes_come_from_the_name_server_that_is_left(version, connect_to, uniq
         eventually(lambda: not servers.unreachable)  # by its own scan, each 3 s
 
 
+@pytest.mark.long(45, "waits for a slave to find its master")
 def test_masters_and_slaves_are_known_and_told(real_version, connect_to, unique_topic, unique_group):
     with RocketMQCluster(real_version, brokers=1, slaves=1) as cluster:
         client = connect_to(cluster)
@@ -116,6 +119,7 @@ def test_masters_and_slaves_are_known_and_told(real_version, connect_to, unique_
         assert client.run(client.instance.heartbeat()) == 2
 
 
+@pytest.mark.long(50, "stops a broker in order, twice")
 def test_go_away_of_a_broker_that_stops_is_understood(request, connect_to, unique_topic):
     """5.x only: 4.9 has no such answer. A stopping broker sends it on every connection, old and new."""
     version = "5.5.0"

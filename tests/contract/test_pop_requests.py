@@ -250,7 +250,7 @@ def test_what_comes_again(popper):
         came[:] = [popper.pop(poll_time=1000)]
         return came[0].code == ResponseCode.SUCCESS
 
-    eventually(comes, tries=40)
+    eventually(comes, tries=200)
     assert told(came[0]) == (
         ResponseCode.SUCCESS,
         "FOUND",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream.errors import BrokerError, NameServerError
+from rocketstream.errors import BrokerError, NameServerError, TopicRouteNotFoundError
 from rocketstream.message import Message, MessageQueue, ReceivedMessage
 from rocketstream.producer import Producer, SendReceipt, SendStatus
 from rocketstream.producer.queue_choice import queue_for_key
@@ -30,7 +30,7 @@ def make(rocketmq_cluster, unique_group) -> Iterator[Callable[..., Producer]]:
     producers: list[Producer] = []
 
     def make(**settings: Any) -> Producer:
-        producer = Producer(unique_group, rocketmq_cluster.name_server_address, **settings)
+        producer = Producer(unique_group, rocketmq_cluster.name_server_address, **{"send_timeout": 10.0, **settings})
         producer.start()
         producers.append(producer)
         return producer
@@ -261,7 +261,14 @@ def test_a_topic_is_created_by_the_first_send(client, make, unique_topic):
     producer = make(default_topic_queue_nums=3)
     receipts = [producer.send(Message(unique_topic, b"%d" % number)) for number in range(9)]
     assert {receipt.queue.queue_id for receipt in receipts} <= set(range(3))
-    eventually(lambda: len(producer.queues(unique_topic)) == 3)
+
+    def has_its_queues() -> bool:
+        try:
+            return len(producer.queues(unique_topic)) == 3
+        except TopicRouteNotFoundError:  # the broker stores first, and tells its name server then
+            return False
+
+    eventually(has_its_queues)
     found = stored(client, unique_topic, 9, queues=3)
     for receipt in receipts:
         check(receipt, found[receipt.message_id])
@@ -296,18 +303,18 @@ def test_the_largest_properties_that_pass_our_check_are_taken(client, producer, 
 
 
 def test_a_name_server_that_is_not_there_is_told_at_the_start(unique_group):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    producer = Producer(unique_group, nobody)
-    with pytest.raises(NameServerError, match=f"no name server can be reached: {nobody}: cannot connect"):
-        producer.start()
-    producer.shutdown()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens; let go of, anybody might
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        producer = Producer(unique_group, nobody)
+        with pytest.raises(NameServerError, match=f"no name server can be reached: {nobody}: cannot connect"):
+            producer.start()
+        producer.shutdown()
 
 
 def test_one_dead_name_server_of_two_is_no_matter(rocketmq_cluster, unique_group, client, orders):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    with Producer(unique_group, [nobody, rocketmq_cluster.name_server_address]) as producer:
-        assert producer.send(Message(orders, b"x")).status is SendStatus.OK
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens; let go of, anybody might
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Producer(unique_group, [nobody, rocketmq_cluster.name_server_address]) as producer:
+            assert producer.send(Message(orders, b"x")).status is SendStatus.OK

@@ -16,6 +16,7 @@ from tests.bare_client import eventually
 
 
 @pytest.mark.behaviour("RES-05")
+@pytest.mark.rocketmq_exclusive
 def test_messages_of_a_project(rocketmq_cluster, client, broker, unique_topic, unique_group):
     name_server = rocketmq_cluster.name_server_address
     projected = f"{unique_topic}%PROJECT_dev%"

@@ -293,4 +293,4 @@ def test_a_retry_topic_is_there_with_the_group(consume, heard, topic, client, un
     names = {queue.queue.topic for queue in consumer.status().queues}
     assert names <= {topic, retry_topic(unique_group)}
     assert consumer.assignment == (client.queue(topic),)
-    client.run(client.instance.routes.refresh(retry_topic(unique_group)))
+    assert client.wait_for_route(retry_topic(unique_group)).read_queues

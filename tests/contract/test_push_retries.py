@@ -1,7 +1,8 @@
 """What fails comes again after about 10 s, then 30 s, then among the dead letters; and what else takes long to see.
 
 The waits are the brokers' own, so all of it runs side by side: `under_way` begins everything, and each test waits for
-its own part. Times are those that the brokers wrote down: when a message was stored in the retry topic.
+its own part. Times are those that the brokers wrote down: when a message was stored in the retry topic. Embedded
+brokers are hurried; what a client waits for by its own clock takes as long as ever.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from rocketstream.cluster.names import dlq_topic
 from rocketstream.consumer.status import ConsumerStatus
 from rocketstream.message import MessageQueue
 from rocketstream.remoting.io_thread import IoThread
-from rocketstream.testing import ClusterProxy, RocketMQCluster
+from rocketstream.testing import ClusterProxy, EmbeddedCluster, RocketMQCluster
+from rocketstream.testing.plugin import EMBEDDED
 from rocketstream.wire.codes import RequestCode
 from rocketstream.wire.command import Command
 from tests.bare_client import BareClient, eventually
+from tests.contract.clusters import AnyCluster, clock_of, hurried, new_waiting_cluster
 from tests.contract.consuming import Delivery, Heard, broker_settings, committed, new_consumer, persist
 
 LATE_MS = 15_000  # how late a broker on a busy machine may be
@@ -46,7 +49,7 @@ def fail_once(messages, context):
 class UnderWay:
     """Groups with their listeners, all of one topic each, begun together."""
 
-    def __init__(self, cluster: RocketMQCluster, stack: ExitStack) -> None:
+    def __init__(self, cluster: AnyCluster, stack: ExitStack) -> None:
         self.cluster = cluster
         self.client = BareClient(cluster.name_server_address, IoThread.shared())
         stack.callback(self.client.close)
@@ -85,11 +88,16 @@ def refuse_send_back(direction: str, command: Command) -> Command:
 @pytest.fixture(scope="module")
 def under_way(rocketmq_cluster: RocketMQCluster) -> Iterator[UnderWay]:
     with ExitStack() as stack:
-        proxy = stack.enter_context(ClusterProxy(rocketmq_cluster.name_server_address, on_frame=refuse_send_back))
-        it = UnderWay(rocketmq_cluster, stack)
-        it.begin("raises", Heard(fail), b"one", b"two", max_reconsume_times=2)
+        cluster: AnyCluster = rocketmq_cluster
+        if isinstance(rocketmq_cluster, EmbeddedCluster):
+            cluster = stack.enter_context(new_waiting_cluster(EMBEDDED))
+        proxy = stack.enter_context(ClusterProxy(cluster.name_server_address, on_frame=refuse_send_back))
+        it = UnderWay(cluster, stack)
+        now_ms = clock_of(cluster)
+        stack.enter_context(hurried(cluster))
+        it.begin("raises", Heard(fail, now_ms), b"one", b"two", max_reconsume_times=2)
         it.begin("sixteen", Heard(fail_for_a_second), b"x")
-        it.begin("refused", Heard(fail_twice), b"x", address=proxy.name_server_address)
+        it.begin("refused", Heard(fail_twice, now_ms), b"x", address=proxy.name_server_address)
         it.begin("namespace", Heard(fail_once), b"x", namespace="ns")
         it.begin("dead-at-once", Heard(to_the_dead_letters), b"x")
         it.begin("reset", Heard(), b"0", b"1", b"2", broker_suspend_max_time=1.0)
@@ -97,10 +105,10 @@ def under_way(rocketmq_cluster: RocketMQCluster) -> Iterator[UnderWay]:
         for name in ("reset", "reset-by-members"):
             it.heard[name].until(3)
         it.admin.reset_offset(it.group("reset"), it.topic("reset"), "earliest")
-        settings = {"useServerSideResetOffset": False} if rocketmq_cluster.version.startswith("5.") else {}
+        settings = {"useServerSideResetOffset": False} if cluster.version.startswith("5.") else {}
         # The offsets have to be there: a broker resets no group that it knows nothing of.
         persist(it.consumers["reset-by-members"])
-        with broker_settings(it.client, rocketmq_cluster.brokers[0].address, **settings):
+        with broker_settings(it.client, cluster.brokers[0].address, **settings):
             it.admin.reset_offset(it.group("reset-by-members"), it.topic("reset-by-members"), "earliest")
         it.during_reset = when_paused(it.consumers["reset-by-members"])
         yield it
@@ -137,6 +145,8 @@ def dead_letters(it: UnderWay, group: str, count: int = 1) -> list:
 
 
 @pytest.mark.behaviour("OFF-05")
+@pytest.mark.rocketmq_exclusive  # the first one makes `under_way`, which changes how the broker resets for a moment
+@pytest.mark.slow(11, "a client pauses for ten seconds when it is reset")
 def test_a_reset_goes_through_the_members(under_way):
     heard = under_way.heard["reset-by-members"]
     consumer = under_way.consumers["reset-by-members"]
@@ -183,6 +193,7 @@ def test_a_retried_message_in_a_namespace(under_way):
 
 
 @pytest.mark.behaviour("CON-10")
+@pytest.mark.slow(30, "is about retries of ten and thirty seconds")
 def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic(under_way):
     heard = under_way.heard["refused"]
     heard.until(3, timeout=120.0)

@@ -52,11 +52,11 @@ def test_errors_are_told_apart(client, broker, topic):
         client.ask(broker, 29_999)
     assert caught.value.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert "29999" in (caught.value.remark or "")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ConnectError, match=nobody):
-        client.ask(nobody, RequestCode.HEART_BEAT)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens; let go of, anybody might
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConnectError, match=nobody):
+            client.ask(nobody, RequestCode.HEART_BEAT)
 
 
 @pytest.mark.behaviour("REM-10")

@@ -27,7 +27,7 @@ def producer(rocketmq_cluster: RocketMQCluster, unique_group: str) -> Iterator[C
 
     def producer(**settings: Any) -> Producer:
         group = f"{unique_group}-{len(producers)}"
-        made = Producer(group, rocketmq_cluster.name_server_address, **settings)
+        made = Producer(group, rocketmq_cluster.name_server_address, **{"send_timeout": 10.0, **settings})
         made.start()
         producers.append(made)
         return made
@@ -117,8 +117,8 @@ def test_large_and_compressed_requests_and_replies(producer, reader, topic):
 
 def test_no_reply_is_a_time_out_and_a_late_one_goes_nowhere(producer, reader, topic, caplog):
     asking, answering = producer(), producer()
-    with pytest.raises(ReplyTimeoutError, match=rf"sent to topic '{topic}', but no reply came within 1 s") as caught:
-        asking.request(Message(topic, b"hello?"), timeout=1.0)
+    with pytest.raises(ReplyTimeoutError, match=rf"sent to topic '{topic}', but no reply came within 2 s") as caught:
+        asking.request(Message(topic, b"hello?"), timeout=2.0)  # of which the send may take all but a moment
     assert len(asking.core.requests) == 0
     (request,) = stored(reader, topic)
     assert request.message_id == caught.value.message_id
@@ -129,7 +129,7 @@ def test_no_reply_is_a_time_out_and_a_late_one_goes_nowhere(producer, reader, to
 def test_a_reply_to_somebody_who_is_gone_is_an_error(producer, reader, topic):
     asking, answering = producer(), producer()
     with pytest.raises(ReplyTimeoutError):
-        asking.request(Message(topic, b"hello?"), timeout=0.5)
+        asking.request(Message(topic, b"hello?"), timeout=2.0)
     gone = asking.client_id
     asking.shutdown()
     (request,) = stored(reader, topic)
@@ -145,6 +145,7 @@ def test_requests_in_a_namespace(producer, reader, rocketmq_cluster, unique_topi
         assert asking.request(Message(unique_topic, b"ping"), timeout=30.0).body == b"pong"
 
 
+@pytest.mark.long(25, "starts two brokers", real=True)
 def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, rocketmq_target, unique_group):
     """The topic is on one broker of two, so the other one has never heard of the producer."""
     through: list[str] = []
@@ -159,8 +160,8 @@ def test_the_reply_goes_through_the_broker_that_knows_who_asked(unique_topic, ro
             client.create_topic(cluster.brokers[1].address, unique_topic)
             names = cluster.name_server_address
             with (
-                Producer(f"{unique_group}-a", names) as asking,
-                Producer(f"{unique_group}-b", names, send_hooks=[Watch()]) as answering,
+                Producer(f"{unique_group}-a", names, send_timeout=10.0) as asking,
+                Producer(f"{unique_group}-b", names, send_hooks=[Watch()], send_timeout=10.0) as answering,
                 Replier(client, unique_topic, answering, lambda message: b"pong") as replier,
             ):
                 for _ in range(8):

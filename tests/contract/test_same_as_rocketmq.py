@@ -55,6 +55,7 @@ def pairs(rocketmq_cluster: RocketMQCluster) -> Iterator[Pairs]:
 
 @pytest.mark.rocketmq_real
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(15, "asks a thousand questions of two brokers")
 def test_the_embedded_broker_answers_as_rocketmq_does(pairs: Pairs) -> None:
     # Always the same sequences: on a real broker a failure has to be one that can be seen again.
     @settings(

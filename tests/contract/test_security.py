@@ -109,6 +109,7 @@ def denied(call: Callable[[], object], kind: type[AccessDeniedError] = AccessDen
 
 @pytest.mark.behaviour("REM-08", "REM-12")
 @pytest.mark.feature("security/acl-produce", "security/acl-consume", "security/client-certificates")
+@pytest.mark.slow(20, "waits for a retry of ten seconds")
 def test_who_may_produces_consumes_retries_and_gives_up(secured, operator):
     dead = f"%DLQ%{GROUP}"
     tried: list[bytes] = []

@@ -46,6 +46,7 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.rocketmq_real
 @pytest.mark.feature("names/static", "names/static-order", "names/static-admin", on=FOLLOWED)
+@pytest.mark.long(45, "moves queues between two brokers")
 def test_logical_queues_are_followed_from_broker_to_broker(moved: Moved) -> None:
     address = moved.address
     moved.operate("updateStaticTopic", "-t", TOPIC, "-qn", str(QUEUES), "-b", "broker-a")

@@ -17,7 +17,7 @@ from rocketstream.remoting.io_thread import IoThread
 from rocketstream.testing import RocketMQCluster
 from rocketstream.testing.plugin import EMBEDDED
 from tests.bare_client import BareClient, eventually
-from tests.contract.clusters import AnyCluster, new_cluster, require_target
+from tests.contract.clusters import AnyCluster, in_its_time, new_waiting_cluster, require_target
 from tests.stored import stored
 
 
@@ -27,7 +27,7 @@ def now_ms() -> int:
 
 @pytest.fixture
 def producer(rocketmq_cluster: RocketMQCluster, unique_group: str) -> Iterator[Producer]:
-    with Producer(unique_group, rocketmq_cluster.name_server_address) as producer:
+    with Producer(unique_group, rocketmq_cluster.name_server_address, send_timeout=10.0) as producer:
         yield producer
 
 
@@ -81,7 +81,7 @@ def test_delay_levels_on_both(producer, client, topic):
 def recalling(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     """A broker only recalls messages when told to."""
     require_target(request, request.param)
-    with new_cluster(request.param, broker_config={"recallMessageEnable": "true"}) as cluster:
+    with new_waiting_cluster(request.param, broker_config={"recallMessageEnable": "true"}) as cluster:
         yield cluster
 
 
@@ -94,16 +94,17 @@ def recalling_client(recalling: AnyCluster) -> Iterator[BareClient]:
 
 @pytest.mark.feature("produce/recall")
 @pytest.mark.parametrize("namespace", [None, "shop"])
+@pytest.mark.slow(12, "waits for a timer of nine seconds")
 def test_a_recalled_message_is_not_delivered(recalling, recalling_client, unique_topic, unique_group, namespace):
     wrapped = with_namespace(namespace, unique_topic)
     recalling_client.create_topic(recalling.brokers[0].address, wrapped)
-    with Producer(unique_group, recalling.name_server_address, namespace=namespace) as producer:
+    with Producer(unique_group, recalling.name_server_address, namespace=namespace, send_timeout=10.0) as producer:
         recalled = producer.send(Message(unique_topic, b"recalled", delay=6))
         # Due after the recalled one: when it is there, the other one would be, too.
         producer.send(Message(unique_topic, b"delivered", delay=9))
         assert recalled.recall_handle is not None
         assert producer.recall(unique_topic, recalled.recall_handle) == recalled.message_id
-        eventually(lambda: stored(recalling_client, wrapped), tries=3000)
+        in_its_time(recalling, lambda: stored(recalling_client, wrapped))
         assert [message.body for message in stored(recalling_client, wrapped)] == [b"delivered"]
 
         with pytest.raises(RecallFailedError, match=r"it was due at \d{4}-.* which is past") as caught:

@@ -11,8 +11,9 @@ import pytest
 from rocketstream import Message, MessageQueue, ReceivedMessage, TransactionProducer, TransactionState
 from rocketstream.cluster.names import with_namespace
 from rocketstream.remoting.io_thread import IoThread
+from rocketstream.testing.plugin import EMBEDDED
 from tests.bare_client import BareClient, eventually
-from tests.contract.clusters import TARGETS, AnyCluster, new_cluster, require_target
+from tests.contract.clusters import TARGETS, AnyCluster, in_its_time, new_waiting_cluster, require_target
 from tests.stored import stored
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
@@ -24,7 +25,9 @@ IMPATIENT = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000", "
 @pytest.fixture(scope="module", params=TARGETS)
 def cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     require_target(request, request.param)
-    with new_cluster(request.param, broker_config=IMPATIENT) as cluster:
+    # A second of the embedded broker's time, which tests hurry, would be too soon after a client's answer.
+    times = {"transactionTimeOut": "5000", "transactionCheckInterval": "5000"} if request.param == EMBEDDED else {}
+    with new_waiting_cluster(request.param, broker_config={**IMPATIENT, **times}) as cluster:
         yield cluster
 
 
@@ -46,7 +49,7 @@ def producer(cluster: AnyCluster, unique_group: str) -> Iterator[Callable[..., T
     producers: list[TransactionProducer] = []
 
     def producer(group: str = unique_group, **settings: Any) -> TransactionProducer:
-        made = TransactionProducer(group, cluster.name_server_address, **settings)
+        made = TransactionProducer(group, cluster.name_server_address, **{"send_timeout": 10.0, **settings})
         made.start()
         producers.append(made)
         return made
@@ -97,7 +100,9 @@ def test_a_committed_message_is_delivered_and_one_rolled_back_is_not(producer, c
 
 
 @pytest.mark.feature("produce/transactions")
-def test_the_broker_asks_about_an_unknown_transaction_until_it_is_decided(producer, create_topic, reader, unique_topic):
+def test_the_broker_asks_about_an_unknown_transaction_until_it_is_decided(
+    cluster, producer, create_topic, reader, unique_topic
+):
     create_topic(unique_topic)
     asked: list[ReceivedMessage] = []
     threads: set[str] = set()
@@ -115,8 +120,8 @@ def test_the_broker_asks_about_an_unknown_transaction_until_it_is_decided(produc
     good = sender.send(Message(unique_topic, b"good " * 2000, keys="good"))
     bad = sender.send(Message(unique_topic, b"bad", keys="bad"))
     assert good.transaction_state is bad.transaction_state is UNKNOWN
-    eventually(lambda: bodies(reader, unique_topic) == [b"good " * 2000], tries=1500)
-    eventually(lambda: [one.keys for one in asked].count("bad") >= 2, tries=1500)
+    in_its_time(cluster, lambda: bodies(reader, unique_topic) == [b"good " * 2000], tries=1500)
+    in_its_time(cluster, lambda: [one.keys for one in asked].count("bad") >= 2, tries=1500)
     question = next(one for one in asked if one.keys == "good")
     assert (question.topic, question.message_id, question.body) == (unique_topic, good.message_id, b"good " * 2000)
     assert question.properties["TRANSACTION_CHECK_TIMES"] == "1"
@@ -124,11 +129,13 @@ def test_the_broker_asks_about_an_unknown_transaction_until_it_is_decided(produc
     # What is decided is asked about no more: by the time a later message was asked about twice, it would have been.
     counts = len(asked)
     sender.send(Message(unique_topic, b"later", keys="good"))
-    eventually(lambda: len(stored(reader, unique_topic)) == 2, tries=1500)
+    in_its_time(cluster, lambda: len(stored(reader, unique_topic)) == 2, tries=1500)
     assert {one.body for one in asked[counts:]} == {b"later"}
 
 
-def test_an_execute_that_raises_leaves_the_decision_to_check(producer, create_topic, reader, unique_topic, caplog):
+def test_an_execute_that_raises_leaves_the_decision_to_check(
+    cluster, producer, create_topic, reader, unique_topic, caplog
+):
     create_topic(unique_topic)
 
     def execute(message: Message, arg: Any) -> TransactionState:
@@ -140,12 +147,12 @@ def test_an_execute_that_raises_leaves_the_decision_to_check(producer, create_to
     (record,) = [record for record in caplog.records if "raised" in record.message]
     assert receipt.message_id in record.message
     assert "the database is away" in str(record.exc_info[1])
-    eventually(lambda: bodies(reader, unique_topic) == [b"x"], tries=1500)
+    in_its_time(cluster, lambda: bodies(reader, unique_topic) == [b"x"], tries=1500)
 
 
 @pytest.mark.feature("produce/transactions")
 def test_another_producer_of_the_group_answers_for_one_that_is_gone(
-    producer, create_topic, reader, unique_topic, unique_group
+    cluster, producer, create_topic, reader, unique_topic, unique_group
 ):
     create_topic(unique_topic)
     asked = threading.Event()
@@ -160,13 +167,13 @@ def test_another_producer_of_the_group_answers_for_one_that_is_gone(
     second = producer(execute=lambda message, arg: UNKNOWN, check=check)
     # A broker knows who is there by heartbeat only: a first half message brings one.
     second.send(Message(unique_topic, b"y"))
-    assert asked.wait(60)
-    eventually(lambda: bodies(reader, unique_topic) == [b"x", b"y"], tries=1500)
+    in_its_time(cluster, asked.is_set)
+    in_its_time(cluster, lambda: bodies(reader, unique_topic) == [b"x", b"y"], tries=1500)
     assert receipt.message_id in {message.message_id for message in stored(reader, unique_topic)}
 
 
 def test_producers_of_one_client_are_asked_about_their_own_group(
-    producer, create_topic, reader, unique_topic, unique_group
+    cluster, producer, create_topic, reader, unique_topic, unique_group
 ):
     create_topic(unique_topic)
     asked: dict[str, set[bytes]] = {"a": set(), "b": set()}
@@ -190,11 +197,11 @@ def test_producers_of_one_client_are_asked_about_their_own_group(
     assert senders["a"].client_id == senders["b"].client_id
     for name, sender in senders.items():
         sender.send(Message(unique_topic, name.encode()))
-    eventually(lambda: bodies(reader, unique_topic) == [b"a", b"b"], tries=1500)
+    in_its_time(cluster, lambda: bodies(reader, unique_topic) == [b"a", b"b"], tries=1500)
     assert asked == {"a": {b"a"}, "b": {b"b"}}
 
 
-def test_transactions_in_a_namespace(producer, create_topic, reader, unique_topic):
+def test_transactions_in_a_namespace(cluster, producer, create_topic, reader, unique_topic):
     wrapped = with_namespace("shop", unique_topic)
     create_topic(wrapped)
     asked: list[ReceivedMessage] = []
@@ -207,11 +214,12 @@ def test_transactions_in_a_namespace(producer, create_topic, reader, unique_topi
     assert sender.send(Message(unique_topic, b"at once"), COMMIT).queue.topic == unique_topic
     sender.send(Message(unique_topic, b"never"), ROLLBACK)
     sender.send(Message(unique_topic, b"when asked"), UNKNOWN)
-    eventually(lambda: bodies(reader, wrapped) == [b"at once", b"when asked"], tries=1500)
+    in_its_time(cluster, lambda: bodies(reader, wrapped) == [b"at once", b"when asked"], tries=1500)
     assert {message.topic for message in asked} == {unique_topic}
     assert {message.body for message in asked} == {b"when asked"}
 
 
+@pytest.mark.long(20, "stops a broker and starts it again", real=True)
 def test_a_restarted_broker_knows_the_producer_again_before_the_next_half_message(
     cluster, producer, create_topic, reader, unique_topic
 ):
@@ -226,7 +234,7 @@ def test_a_restarted_broker_knows_the_producer_again_before_the_next_half_messag
     broker.start()
     eventually(lambda: reader.run(reader.instance.routes.refresh(unique_topic)).write_queues)
     sender.send(Message(unique_topic, b"after"), UNKNOWN)
-    eventually(lambda: bodies(reader, unique_topic) == [b"after", b"before"], tries=1500)
+    in_its_time(cluster, lambda: bodies(reader, unique_topic) == [b"after", b"before"], tries=1500)
 
 
 def test_a_transactional_message_to_a_chosen_queue(producer, create_topic, reader, unique_topic):

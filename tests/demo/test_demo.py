@@ -39,13 +39,15 @@ def demo(tmp_path: Path) -> Demo:
             capture_output=True,
             text=True,
             check=False,
-            timeout=280,
+            timeout=400,
         )
 
     return run
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(420)
+@pytest.mark.slow(60, "runs a broker, consumers and Spark")
+@pytest.mark.long(100, "runs the demo on a cluster of its own", real=True)
 def test_the_whole_demo_adds_up(demo: Demo, target: str, tmp_path: Path) -> None:
     if target != EMBEDDED:
         require_real(target)
@@ -67,6 +69,7 @@ def test_the_whole_demo_adds_up(demo: Demo, target: str, tmp_path: Path) -> None
     assert ("the embedded broker" if target == EMBEDDED else f"RocketMQ {target}") in page
 
 
+@pytest.mark.slow(12, "runs most of the demo")
 def test_without_spark_it_shows_the_rest(demo: Demo, tmp_path: Path) -> None:
     nothing = str(tmp_path / "nothing")
     report = tmp_path / "deep" / "er" / "page.html"
@@ -111,6 +114,7 @@ def test_wrong_arguments_are_one_sentence(demo: Demo, arguments: list[str], sent
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow(12, "runs the demo until its first orders are billed")
 def test_an_interrupted_demo_ends_with_what_it_has(tmp_path: Path, number: int) -> None:
     with (tmp_path / "said").open("w+") as said:
         process = subprocess.Popen(

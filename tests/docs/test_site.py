@@ -61,6 +61,7 @@ def pages(site: Path) -> dict[Path, Page]:
     return {file: Page(file) for file in sorted(site.rglob("*.html"))}
 
 
+@pytest.mark.slow(30, "builds the whole site")
 def test_every_page_is_there(site: Path):
     sources = {file.relative_to(DOCS).with_suffix(".html") for file in DOCS.rglob("*.md")}
     assert sources

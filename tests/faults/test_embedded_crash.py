@@ -31,6 +31,8 @@ from rocketstream.wire.headers.offsets import (
 from rocketstream.wire.record_decoder import decode_records
 from tests.bare_client import BareClient
 
+pytestmark = pytest.mark.xdist_group("machine")
+
 TOPIC, GROUP = "crash", "consumer"
 QUEUES = 4
 SENDERS = 8
@@ -183,6 +185,7 @@ def first_start(directory: Path) -> None:
         broker.client.ask(broker.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
 
 
+@pytest.mark.long(60, "kills a broker 50 times")
 def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
     dice = random.Random(6)
     books = Books()
@@ -199,6 +202,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("how", ["cut", "garbled", "garbage"])
+@pytest.mark.long(20, "kills a broker 20 times and damages its store")
 def test_a_damaged_tail_is_cut_and_told(tmp_path: Path, how: str) -> None:
     dice = random.Random(how)
     books = Books()

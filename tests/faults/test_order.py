@@ -18,6 +18,8 @@ from rocketstream import AdminClient, Message, Producer
 from rocketstream.testing import RocketMQCluster
 from tests.faults.members import Group, Member, wait_until
 
+pytestmark = pytest.mark.xdist_group("machine")
+
 QUEUES = 8
 KEYS = 64
 PER_KEY = 782
@@ -76,6 +78,7 @@ class Senders:
 
 @pytest.mark.feature("consume/nothing-lost")
 @pytest.mark.behaviour("ORD-14")
+@pytest.mark.long(50, "members come and go under 50,000 messages")
 def test_each_key_is_consumed_in_order_by_members_that_come_and_go(
     mortal_cluster: RocketMQCluster, admin: AdminClient, unique_topic: str, unique_group: str, tmp_path: Path
 ):

@@ -146,6 +146,7 @@ def number_of(body: bytes) -> int:
 
 
 @pytest.mark.feature("produce/outages")
+@pytest.mark.slow(50, "kills a broker twice and starts it again")
 def test_what_was_acknowledged_is_stored_over_two_outages(version: str, unique_topic: str, unique_group: str) -> None:
     outcomes, up = Outcomes(), threading.Event()
     up.set()

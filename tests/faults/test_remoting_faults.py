@@ -257,14 +257,14 @@ async def test_cuts_around_connecting_are_told_apart(line, make, clock):
 
 
 async def test_a_proxy_whose_broker_is_down_resets_its_client(make):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    async with FaultProxy(nobody) as line:
-        client = make()
-        with pytest.raises(SendRequestError):
-            await ask(client, line, 1)
-        await eventually(lambda: client.connections == {})
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens; let go of, anybody might
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        async with FaultProxy(nobody) as line:
+            client = make()
+            with pytest.raises(SendRequestError):
+                await ask(client, line, 1)
+            await eventually(lambda: client.connections == {})
 
 
 @pytest.mark.parametrize("turns", range(12))

@@ -36,6 +36,7 @@ def run_storm(scenario: Callable[[], Awaitable[Storm]]) -> Storm:
 
 
 @pytest.mark.behaviour("REM-01", "REM-05", "REM-06", "REM-07")
+@pytest.mark.slow(12, "sends tens of thousands of requests")
 def test_10_000_concurrent_requests_over_200_cuts_have_exactly_one_outcome_each(caplog):
     caplog.set_level(logging.ERROR, LOG)
 

@@ -14,8 +14,6 @@ CONFIG = {
     "messageDelayLevel": "1s 2s 3s",
     "transactionTimeOut": 2_000,  # how old a half message is before it is asked about
     "transactionCheckInterval": 500,
-    # RocketMQ 5 gathers commits and rollbacks for 3 s before it believes them, and checks back meanwhile.
-    "transactionOpBatchInterval": 100,
     "recallMessageEnable": True,
 }
 

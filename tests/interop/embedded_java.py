@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from rocketstream.broker.embedded import EmbeddedBroker
 from rocketstream.broker.members import Members
-from rocketstream.broker.names import SCHEDULE_TOPIC
+from rocketstream.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rocketstream.broker.offsets import Offsets
 from rocketstream.broker.pop import Pop
 from rocketstream.broker.settings import DELAY_LEVELS
@@ -21,8 +21,11 @@ from rocketstream.wire.record_decoder import decode_record
 from tests.bare_client import eventually
 from tests.interop.java_peer import JavaPeer
 
-TRIES = 750  # of `eventually`: some 15 s
+TRIES = 3000  # of `eventually`: a minute, for a busy machine
 FOREVER = 10.0**9
+#: Java's time passes while the broker's stands still: without this, what Java says was born now would come to lie in
+#: the broker's future, the sooner the busier the machine is.
+AHEAD = 24 * 3600
 #: Java looks at its queues every 20 s, and not again within a second; here it is quicker. (Not too quick: Java of 5.5.0
 #: takes three seconds to shut down when it happens to be looking.)
 REBALANCE = {"rocketmq.client.rebalance.waitInterval": "250", "rocketmq.client.rebalance.minInterval": "100"}
@@ -77,6 +80,16 @@ class Stage:
         """Return once the broker knows a producer of the group: before, it has nobody to ask about transactions."""
         eventually(lambda: self.broker.run(lambda node: _one(node, Members).producers(group)))
 
+    def check_transactions(self) -> tuple[int, int]:
+        """Let pass what lies between two looks at open transactions, so that there is one.
+
+        Returns when that was, and the time then. Java may answer before all that time has passed.
+        """
+        before = self.count(HALF_TOPIC)
+        now = self.advance(self.broker.settings.transaction_check_interval)
+        (again,) = self.stored(HALF_TOPIC)[before:]  # whoever is asked about is stored anew
+        return again.store_timestamp, now
+
     def after_delay(self, level: int, count: int, waiting: int) -> int:
         """Once `count` messages more than those `waiting` have come to a delay level, let exactly its time pass."""
         eventually(lambda: self.count(SCHEDULE_TOPIC, level - 1) >= waiting + count, TRIES)
@@ -91,7 +104,7 @@ class Stage:
 @contextmanager
 def staged(version: str) -> Iterator[Stage]:
     """Java's client of a version on an embedded broker of its own."""
-    clock = ManualClock(wall=round(SystemClock().wall()) + 0.25)
+    clock = ManualClock(wall=round(SystemClock().wall()) + AHEAD + 0.25)
     # Time that a test makes pass is no silence of Java's.
     with (
         EmbeddedBroker(clock=clock, client_expiry=FOREVER, lock_expiry=FOREVER) as broker,

@@ -128,6 +128,7 @@ SIZES = [
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=operator.attrgetter("name"))
+@pytest.mark.slow(5, "Java and we share out up to 1,000 queues, member by member; the ring of hashes takes longest")
 def test_shares_are_those_of_java(java: JavaProgram, strategy: AllocateStrategy):
     for queue_count, member_count in SIZES:
         queues, members = group_of(queue_count, member_count)

@@ -13,7 +13,7 @@ import pytest
 from rocketstream import ConsumeResult, Message, Producer, PushConsumer, SendReceipt, StartFrom
 from rocketstream.broker.embedded import EmbeddedBroker
 from rocketstream.testing.plugin import VERSIONS, require_real
-from tests.interop.mqadmin import mqadmin
+from tests.interop.mqadmin import mqadmin, tools_home
 
 TOPIC, GROUP = "orders", "billing"
 COUNT = 5
@@ -55,7 +55,7 @@ class Shown:
 
         consumer = PushConsumer(GROUP, broker.address, listener=listen, start_from=StartFrom.FIRST)
         consumer.subscribe(TOPIC)
-        with Producer("p", broker.address) as producer, consumer:
+        with Producer("p", broker.address, send_timeout=10.0) as producer, consumer:
             for number in range(COUNT):
                 message = Message(TOPIC, b"order %d" % number, tags="red", keys=f"key-{number}")
                 self.receipts.append(producer.send(message))
@@ -99,11 +99,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     if chosen and request.param not in chosen:
         pytest.skip(f"not among the chosen versions {chosen}")
     require_real(request.param)
-    home = tmp_path_factory.mktemp("mqadmin")
-    # The tools of 4.9 do not start without it.
-    (home / "conf").mkdir()
-    (home / "conf" / "logback_tools.xml").write_text("<configuration/>")
-    return Shown(request.param, home)
+    return Shown(request.param, tools_home(tmp_path_factory.mktemp("mqadmin")))
 
 
 def rows(printed: str) -> list[list[str]]:
@@ -117,6 +113,7 @@ def progress(printed: str) -> dict[tuple[str, int], tuple[int, int, int]]:
     return {(topic, int(queue)): (int(end), int(at), int(diff)) for topic, queue, end, at, diff in found}
 
 
+@pytest.mark.slow(20, "asks with mqadmin, which takes seconds to start")
 def test_cluster_list(shown):
     (row,) = (row for row in rows(shown["clusterList"]) if row[0] == "DefaultCluster")
     assert row[:5] == ["DefaultCluster", "broker-a", "0", shown.broker_address, "V5_5_0"]

@@ -79,7 +79,7 @@ def test_a_listener_says_when_it_wants_it_again(stage: Stage, unique_topic: str,
     java.produce(unique_topic, [b"later"])
     before = stage.delayed(level)
     consuming = java.start_consuming(
-        unique_group, unique_topic, count=2, failures={"later": 1}, failure_level=level, timeout=20
+        unique_group, unique_topic, count=2, failures={"later": 1}, failure_level=level, timeout=60
     )
     again = stage.after_delay(level, 1, before)
     assert [message.store_timestamp for message in consuming.result(60)][1] == again

@@ -6,7 +6,7 @@ import pytest
 
 from rocketstream import ConsumeResult, Message, Producer, Sql
 from rocketstream.testing import RocketMQCluster
-from tests.bare_client import BareClient
+from tests.bare_client import BareClient, eventually
 from tests.contract.consuming import Heard, new_consumer
 from tests.interop.java_peer import JavaPeer
 
@@ -17,7 +17,7 @@ def test_the_same_conditions_choose_the_same_messages(
 ) -> None:
     address = rocketmq_cluster.name_server_address
     condition = "amount BETWEEN 10 AND 20 AND (region = 'eu' OR region IS NULL) AND TAGS <> 'BB'"
-    with Producer(f"{unique_group}-p", address) as producer:
+    with Producer(f"{unique_group}-p", address, send_timeout=10.0) as producer:
         ours = [("Aa", {"amount": "15"}), ("BB", {"amount": "15"}), ("Aa", {"amount": "20", "region": "eu"})]
         ours += [("Aa", {"amount": "21"}), ("Aa", {"amount": "12", "region": "us"}), ("Aa", {})]
         for number, (tags, properties) in enumerate(ours):
@@ -46,9 +46,9 @@ def test_a_namespace_is_one_place_for_java_and_us(
     address, group = rocketmq_cluster.name_server_address, unique_topic.replace("t-", "g-", 1)
     client.create_topic(broker, f"shop%{unique_topic}")
     java_peer.produce(unique_topic, [b"from java"], namespace="shop")
-    with Producer(f"{group}-p", address, namespace="shop") as producer:
+    with Producer(f"{group}-p", address, namespace="shop", send_timeout=10.0) as producer:
         producer.send(Message(unique_topic, b"from us"))
-    assert client.max_offset(f"shop%{unique_topic}") == 2
+    eventually(lambda: client.max_offset(f"shop%{unique_topic}") == 2)
 
     def fail_once(messages, context):
         context.delay_level_when_next_consume = 1

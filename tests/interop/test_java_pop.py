@@ -26,7 +26,7 @@ from rocketstream.consumer import pop_flow
 from rocketstream.testing import RocketMQCluster
 from rocketstream.testing.jars import resolve_jars
 from rocketstream.testing.java import find_java
-from rocketstream.testing.node import JAVA_17_DOORS
+from rocketstream.testing.node import JAVA_17_DOORS, PROFILES
 from rocketstream.testing.plugin import require_real
 from tests.bare_client import eventually
 from tests.interop.java_peer import JavaMember, JavaPeer
@@ -37,6 +37,7 @@ QUEUES = 4
 WAIT = 3000  # tries of `eventually`
 
 
+@pytest.mark.slow(15, "waits for what a Java consumer does by the clock")
 def test_a_java_consumer_pops(tmp_path: Path) -> None:
     """(Its orderly consumer never does: it pulls whatever it is told.)"""
     require_real("5.5.0")
@@ -45,7 +46,13 @@ def test_a_java_consumer_pops(tmp_path: Path) -> None:
         assert node is not None
         done = subprocess.run(
             [
-                *(str(find_java().executable), *JAVA_17_DOORS, "-Xmx200m", f"-Duser.home={tmp_path}"),
+                *(
+                    str(find_java().executable),
+                    *JAVA_17_DOORS,
+                    *PROFILES["test"],
+                    "-Xmx200m",
+                    f"-Duser.home={tmp_path}",
+                ),
                 *("-cp", resolve_jars("5.5.0").classpath, str(PROGRAM)),
                 *(node.name_server_address, node.address, "popped", "java", str(COUNT)),
             ],
@@ -140,11 +147,12 @@ def received(members: Members) -> list[str]:
 
 @pytest.mark.feature("pop/mixed-group")
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(40, "members of two clients join and leave one after the other")
 def test_java_and_python_members_pop_as_one_group(rocketmq_cluster, unique_topic, members, monkeypatch):
     """Each message once; whoever stays goes on with what the others leave, also with what they failed at."""
     monkeypatch.setattr(pop_flow, "DELAYS", (1,))
     there, join = members
-    with Producer("pop-mixed", rocketmq_cluster.name_server_address) as producer:
+    with Producer("pop-mixed", rocketmq_cluster.name_server_address, send_timeout=10.0) as producer:
         sent: list[str] = []
 
         def send(count: int) -> None:

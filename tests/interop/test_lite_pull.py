@@ -27,7 +27,7 @@ def test_members_share_a_group_with_javas(
     (broker,) = java_peer.create_topic(unique_topic, queues=QUEUES)
     queues = [MessageQueue(unique_topic, broker, number) for number in range(QUEUES)]
     address = rocketmq_cluster.name_server_address
-    with Producer(f"{unique_group}-p", address) as producer:
+    with Producer(f"{unique_group}-p", address, send_timeout=10.0) as producer:
 
         def send(begin: int) -> list[bytes]:
             bodies = [b"%d" % (begin + n) for n in range(QUEUES * EACH)]

@@ -207,6 +207,7 @@ class SharedGroup:
 
 @pytest.mark.feature("consume/groups")
 @pytest.mark.behaviour("REB-04")
+@pytest.mark.slow(50, "members of two clients join and leave one after the other")
 def test_java_and_python_members_share_and_hand_over(
     rooms: AnyCluster, java: JavaPeer, unique_topic: str, unique_group: str
 ):

@@ -171,6 +171,7 @@ def operated(rocketmq_cluster: AnyCluster, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.feature("operators/status")
+@pytest.mark.slow(22, "asks with mqadmin, which takes seconds to start")
 def test_the_members_of_a_group(operated):
     for printed in operated.all("status"):
         assert re.search(rf"^1 +{re.escape(operated.consumer.core.client_id)} +V5_5_0 ", printed, re.MULTILINE)
@@ -283,6 +284,7 @@ def test_the_trace_of_a_transaction(operated):
 def test_the_records_of_javas_own_clients_are_read(operated):
     for version, printed in operated.printed.items():
         message_id = printed["java"].split()[-1]
+        assert re.fullmatch("[0-9A-F]+", message_id), printed["java"]
         eventually(lambda message_id=message_id: len(operated.traces(message_id, operated.java_traces)) >= 3)
         group = operated.java_group(version)
         records = operated.traces(message_id, operated.java_traces)
@@ -296,6 +298,7 @@ def test_the_records_of_javas_own_clients_are_read(operated):
 
 
 @pytest.mark.feature("operators/reset")
+@pytest.mark.slow(12, "a client pauses for ten seconds when it is reset")
 def test_a_reset_reaches_a_running_member(operated):
     printed = operated.printed[operated.tools[-1]]["reset"]
     rows = re.findall(r"^\S+ +([01]) +(\d+) *$", printed, re.MULTILINE)

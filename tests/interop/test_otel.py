@@ -15,7 +15,7 @@ from tests.spans import Spans, id_of, linked
 def test_java_gets_our_context_and_we_read_javas(rocketmq_cluster, topic, unique_group, java_peer):
     spans = Spans()
     address = rocketmq_cluster.name_server_address
-    with Producer(f"{unique_group}-p", address, otel=spans.provider) as producer:
+    with Producer(f"{unique_group}-p", address, otel=spans.provider, send_timeout=10.0) as producer:
         producer.send(Message(topic, b"ours"))
     (send,) = spans.sends()
     (heard,) = java_peer.consume(f"{unique_group}-j", topic, count=1)

@@ -117,6 +117,7 @@ def test_all_kinds(
     assert sorted(message.flag for message in tagged) == [-1, 7, 7]
 
 
+@pytest.mark.slow(20, "waits for a Java consumer to join and to read")
 def test_keys_in_order(cluster_admin: AdminClient, peer: JavaPeer, unique_topic: str, unique_group: str) -> None:
     """On two brokers: what has the same sharding key is in one queue, in its order."""
     peer.create_topic(unique_topic, queues=4)
@@ -138,6 +139,7 @@ def test_keys_in_order(cluster_admin: AdminClient, peer: JavaPeer, unique_topic:
     same_in_java(peer, unique_group, messages)
 
 
+@pytest.mark.slow(11, "waits for delays of some seconds")
 def test_delay_levels(cluster_admin: AdminClient, peer: JavaPeer, unique_topic: str, unique_group: str) -> None:
     peer.create_topic(unique_topic, queues=2)
     what: dict[str, Any] = {"tags": "delayed", "keys": "ключ", "properties": TEXTS, "flag": 3}

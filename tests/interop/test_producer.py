@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketstream import Message, MessageQueue, Producer, SendReceipt, SendStatus
+from rocketstream import AdminClient, Message, MessageQueue, Producer, SendReceipt, SendStatus
 from rocketstream.testing import RocketMQCluster
 from rocketstream.wire.sysflag import COMPRESSED
 from tests.bare_client import BareClient, eventually
@@ -30,7 +30,9 @@ def produce(rocketmq_cluster: RocketMQCluster, unique_group: str) -> Iterator[Ca
 
     def produce(**settings: Any) -> Producer:
         group = f"{unique_group}-p{len(producers)}"
-        producer = Producer(group, name_servers=rocketmq_cluster.name_server_address, **settings)
+        producer = Producer(
+            group, name_servers=rocketmq_cluster.name_server_address, **{"send_timeout": 10.0, **settings}
+        )
         producer.start()
         producers.append(producer)
         return producer
@@ -225,12 +227,24 @@ def test_java_replies_to_our_request(
 
 @pytest.mark.feature("produce/request-reply")
 def test_we_reply_to_javas_request(
-    client: BareClient, java_peer: JavaPeer, produce: Callable[..., Producer], unique_topic: str
+    rocketmq_cluster: RocketMQCluster,
+    client: BareClient,
+    java_peer: JavaPeer,
+    produce: Callable[..., Producer],
+    unique_topic: str,
 ) -> None:
     java_peer.create_topic(unique_topic, queues=1)
     asking = java_peer.start_request(unique_topic, "wer da? 谁 🚀".encode(), timeout=60.0)
     eventually(lambda: stored(client, unique_topic))
     (request,) = stored(client, unique_topic)
+    with AdminClient(rocketmq_cluster.name_server_address) as admin:
+
+        def is_known() -> bool:
+            """Java's heartbeat may be late on a busy machine; without it the broker can't find who asks."""
+            members = admin.producer_connections("java-peer-requester", unique_topic).members
+            return request.properties["REPLY_TO_CLIENT"] in {member.client_id for member in members}
+
+        eventually(is_known)
     receipt = produce().reply(request, f"nur ich: {request.body.decode()}".encode(), properties={"größe": "七"})
     assert receipt.status is SendStatus.OK
     reply = java_peer.reply_of(asking)

@@ -36,6 +36,7 @@ def java(cluster: AnyCluster, pki: Pki, account: Account) -> JavaPeer:
 
 
 @pytest.mark.feature("security/acl-produce", "security/acl-consume", "security/client-certificates")
+@pytest.mark.slow(25, "starts servers with TLS and access control")
 def test_java_and_python_talk_to_each_other_over_tls_with_access_keys(secured, pki):
     ours: dict[str, Any] = {"credentials": CLERK.credentials, "tls": pki.files(pki.client)}
     address = secured.name_server_address

@@ -206,7 +206,7 @@ def every_method() -> dict[str, Any]:
     heard = Heard()
     with (
         EmbeddedBroker() as broker,
-        Producer("f-sending", ADDRESS) as producer,
+        Producer("f-sending", ADDRESS, send_timeout=10.0) as producer,
         consumer_of(f"{TOPIC}-parent", heard) as listening,
     ):
         made = list(clients())
@@ -247,7 +247,7 @@ def every_method() -> dict[str, Any]:
 def send_and_hear(name: str) -> str:
     """New clients in a child: one sends, one hears it."""
     heard = Heard()
-    with Producer(f"f-{name}", ADDRESS) as producer, consumer_of(f"{TOPIC}-{name}", heard):
+    with Producer(f"f-{name}", ADDRESS, send_timeout=10.0) as producer, consumer_of(f"{TOPIC}-{name}", heard):
         producer.send(Message(TOPIC, name.encode()))
         heard.until(name)
     return name
@@ -257,7 +257,7 @@ def own_life() -> dict[str, Any]:
     """Children of every kind make clients of their own, beside the parent's, which go on."""
     heard = Heard()
     results: dict[str, Any] = {}
-    with Producer("f-parent", ADDRESS) as producer, consumer_of(f"{TOPIC}-parent", heard):
+    with Producer("f-parent", ADDRESS, send_timeout=10.0) as producer, consumer_of(f"{TOPIC}-parent", heard):
         producer.send(Message(TOPIC, b"before"))
         heard.until("before")
         results["os.fork"] = in_child(lambda: send_and_hear("forked"))

@@ -22,6 +22,7 @@ from typing import IO, Any, Self
 from rocketstream.testing.process import GuardedProcess
 from rocketstream.testing.process_tree import descendants, kill, python_workers
 from tests.bare_client import eventually
+from tests.spark.home import jvm_options, spark_home
 
 ROOT = Path(__file__).parents[2]
 QUIET = {
@@ -29,7 +30,6 @@ QUIET = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.executorEnv.PYTHONPATH": str(ROOT),
@@ -49,7 +49,9 @@ class Driver:
             **{key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_"))},
             "PYTHONPATH": str(ROOT),
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": jvm_options(),
         }
         with log.open("ab") as output:
             self._process = GuardedProcess(
@@ -87,7 +89,7 @@ class Driver:
             raise CallFailed(answer["error"])
         return answer["value"]
 
-    def wait_until(self, condition: Callable[[], object], timeout: float = 240.0) -> None:
+    def wait_until(self, condition: Callable[[], object], timeout: float = 480.0) -> None:
         """Wait for what a call that was begun does in its own time; that it ends before is a failure, told at once."""
         deadline = time.monotonic() + timeout
         while not condition():

@@ -246,6 +246,7 @@ bad_options = st.one_of(
 
 @settings(max_examples=2000)
 @given(bad_options)
+@pytest.mark.slow(10, "asks Spark for many sources")
 def test_a_bad_option_is_one_sentence_that_names_it(bad: tuple[str, str]) -> None:
     name, value = bad
     with pytest.raises(ConfigurationError) as caught:

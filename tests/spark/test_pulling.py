@@ -163,6 +163,7 @@ def stock() -> Iterator[tuple[EmbeddedCluster, FilledTopic, Link]]:
 
 @settings(max_examples=60)
 @given(data=st.data())
+@pytest.mark.slow(20, "compares many generated ranges")
 def test_however_ranges_are_pulled_the_rows_are_the_same(
     stock: tuple[EmbeddedCluster, FilledTopic, Link], data: st.DataObject
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_broker_that_stays_away_is_an_error_after_the_bound(
 
 
 @pytest.mark.parametrize("target", ["embedded", "5.5.0"])
+@pytest.mark.long(50, "stops a broker in order and starts it again", real=True)
 def test_a_broker_that_restarts_in_the_middle_is_waited_for(request: pytest.FixtureRequest, target: str) -> None:
     require_target(request, target)
     with new_cluster(target) as cluster:

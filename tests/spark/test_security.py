@@ -49,6 +49,7 @@ def options(cluster: EmbeddedCluster, pki: Pki, account: Account, **others: str)
 
 
 @pytest.mark.feature("security/spark", "security/secrets")
+@pytest.mark.slow(15, "runs several jobs of Spark")
 def test_read_write_and_stream_with_a_key_that_shows_nowhere(
     spark: SparkSession, cluster: EmbeddedCluster, pki: Pki, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def files(spark: SparkSession, folder: Path, parts: int, rows: int) -> DataFrame
 
 @pytest.mark.feature("spark/write")
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(12, "starts a stream of Spark several times")
 def test_a_stream_that_fails_and_is_started_again_loses_nothing(spark, rocketmq_cluster, admin, orders, tmp_path):
     rows = files(spark, tmp_path / "in", 4, 1000)
     checkpoint = tmp_path / "checkpoint"
@@ -173,6 +174,7 @@ def test_a_stream_that_fails_and_is_started_again_loses_nothing(spark, rocketmq_
 
 @pytest.mark.rocketmq_real
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.long(45, "kills a broker in the middle of a write")
 def test_an_outage_in_the_middle_of_a_write_is_ridden_out(spark, rocketmq_cluster, admin, orders):
     rows = spark.range(0, 20_000, numPartitions=2).selectExpr("string(id) AS body")
     over = threading.Event()
@@ -290,6 +292,7 @@ def test_a_streams_rows_have_the_querys_ids_only(spark, broker, tmp_path):
 
 @pytest.mark.rocketmq_real
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(20, "runs several jobs of Spark")
 def test_a_topic_can_be_copied_and_copies_of_rows_dropped(spark, rocketmq_cluster, admin, orders):
     address, copy = rocketmq_cluster.name_server_address, f"{orders}-copy"
     admin.create_topic(copy, queues=2)

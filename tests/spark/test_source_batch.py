@@ -36,6 +36,7 @@ def rows(frame: DataFrame) -> list[Row]:
 
 
 @pytest.mark.feature("spark/read")
+@pytest.mark.slow(12, "runs several jobs of Spark")
 def test_a_batch_is_exactly_what_was_produced(
     spark: SparkSession, filled: Filled, linked: Callable[..., Link], unique_group: str
 ) -> None:
@@ -105,6 +106,7 @@ def small() -> Iterator[FilledTopic]:
         topic.close()
 
 
+@pytest.mark.slow(12, "asks Spark for many sources")
 def test_what_is_wrong_is_said_in_one_sentence_before_the_first_task(spark: SparkSession, small: FilledTopic) -> None:
     topic = small
 

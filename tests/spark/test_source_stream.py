@@ -72,6 +72,7 @@ def group_offsets(one: Link, topic: FilledTopic, group: str) -> dict[int, int]:
 
 @pytest.mark.feature("spark/stream")
 @pytest.mark.rocketmq_versions("5.5.0")  # a smaller set on 4.9.7: batches, and all below Spark
+@pytest.mark.slow(12, "starts a stream of Spark several times")
 def test_a_stream_is_exactly_what_was_produced_through_restarts(
     spark: SparkSession, filled: Filled, linked: Callable[..., Link], unique_group: str, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def topic(cluster: EmbeddedCluster) -> Iterator[FilledTopic]:
     topic.close()
 
 
+@pytest.mark.slow(12, "starts a stream of Spark")
 def test_a_stream_from_the_end_by_tags_through_a_broker_restart(
     spark: SparkSession, cluster: EmbeddedCluster, topic: FilledTopic, tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_stream_from_the_end_by_tags_through_a_broker_restart(
     query.stop()
 
 
+@pytest.mark.slow(12, "starts a stream of Spark")
 def test_connections_are_kept_from_batch_to_batch(
     spark: SparkSession, cluster: EmbeddedCluster, topic: FilledTopic, tmp_path: Path
 ) -> None:
@@ -171,6 +174,7 @@ def test_connections_are_kept_from_batch_to_batch(
         query.stop()
 
 
+@pytest.mark.slow(12, "starts a stream of Spark")
 def test_messages_that_retention_took_end_a_stream_or_are_passed_over(
     spark: SparkSession, cluster: EmbeddedCluster, topic: FilledTopic, tmp_path: Path
 ) -> None:
@@ -193,6 +197,7 @@ def test_messages_that_retention_took_end_a_stream_or_are_passed_over(
     one.close()
 
 
+@pytest.mark.slow(12, "starts a stream of Spark")
 def test_new_topics_of_a_pattern_appear_while_it_runs(
     spark: SparkSession, cluster: EmbeddedCluster, topic: FilledTopic, tmp_path: Path
 ) -> None:
@@ -217,6 +222,7 @@ def test_new_topics_of_a_pattern_appear_while_it_runs(
     other.close()
 
 
+@pytest.mark.slow(12, "starts a stream of Spark")
 def test_a_stream_that_cannot_be_says_why_at_once(
     spark: SparkSession, cluster: EmbeddedCluster, topic: FilledTopic, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ with SparkStandalone(workers=2) as cluster:
 """
 
 
+@pytest.mark.slow(10, "starts a Spark cluster and kills its owner")
 def test_a_cluster_whose_owner_is_killed_leaves_nothing_behind() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -127,12 +127,14 @@ PROJECTIONS = st.just(COLUMNS) | st.lists(st.sampled_from(COLUMNS), min_size=1, 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PULLED, max_size=3), PROJECTIONS)
+@pytest.mark.slow(12, "compares many generated messages")
 def test_rows_are_the_record_decoders(pulled: list[Pulled], names: tuple[str, ...]) -> None:
     check(pulled, names)
 
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(PROPERTIES, min_size=1, max_size=8))
+@pytest.mark.slow(8, "compares many generated messages")
 def test_properties_are_the_record_decoders(properties: list[bytes]) -> None:
     body = b"".join(record(n, properties=raw) for n, raw in enumerate(properties))
     check([Pulled(QUEUE, body)])

@@ -36,8 +36,8 @@ class DemoSettings:
     version: str | None = None
     """The RocketMQ to run it on, "5.5.0"; None: the embedded broker."""
     spark: bool = True
-    patience: float = 150.0
-    """So long after the last order was sent everything must have arrived."""
+    patience: float = 240.0
+    """Seconds that Spark may take to read its first message, and that everything may take after the last order."""
 
     def __post_init__(self) -> None:
         if not 100 <= self.messages <= 1_000_000:

@@ -168,6 +168,7 @@ class SparkStandalone:
             "spark.executor.extraJavaOptions": _SMALL_JVM,
             # Or the first job would run on the first executor alone.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "600s",
             "spark.cores.max": str(self._cores * self._count),
         }
 

@@ -1,7 +1,9 @@
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.UUID;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -38,18 +40,43 @@ final class LitePulling {
         }
     }
 
-    /** Read all queues of a topic from "offset" on, whatever its group has committed. */
+    /**
+     * Read all queues of a topic from "offset" on, whatever its group has committed.
+     *
+     * <p>The task that assign() starts for a queue may be between its look whether it is cancelled and its look for a seek
+     * when seek() is called: then it takes the seek's offset and ends, and the task that seek() has started begins where
+     * the group is (DefaultLitePullConsumerImpl.nextPullOffset); or what it has pulled comes beside what was sought. So
+     * whoever gets something from before the place where they are has to seek again.
+     */
     JSONObject read(JSONObject command) throws Exception {
         DefaultLitePullConsumer consumer = consumer(command);
         consumer.start();
         try {
             Collection<MessageQueue> queues = consumer.fetchMessageQueues(command.getString("topic"));
             consumer.assign(queues);
+            Map<Integer, Long> next = new HashMap<>();
             for (MessageQueue queue : queues) {
+                next.put(queue.getQueueId(), command.getLongValue("offset"));
                 consumer.seek(queue, command.getLongValue("offset"));
             }
+            JSONArray messages = new JSONArray();
+            long deadline = deadline(command);
+            while (messages.size() < command.getIntValue("count") && System.nanoTime() < deadline) {
+                List<MessageExt> polled = consumer.poll(100); // all of one queue
+                if (polled.isEmpty()) {
+                    continue;
+                }
+                MessageExt last = polled.get(polled.size() - 1);
+                MessageQueue queue = new MessageQueue(last.getTopic(), last.getBrokerName(), last.getQueueId());
+                if (polled.get(0).getQueueOffset() < next.get(queue.getQueueId())) {
+                    consumer.seek(queue, next.get(queue.getQueueId()));
+                    continue;
+                }
+                next.put(queue.getQueueId(), last.getQueueOffset() + 1);
+                add(messages, polled);
+            }
             JSONObject answer = new JSONObject();
-            answer.put("messages", poll(consumer, command));
+            answer.put("messages", messages);
             return answer;
         } finally {
             consumer.shutdown();
@@ -67,7 +94,7 @@ final class LitePulling {
         long messages = 0;
         long begun = 0;
         long cpuBegun = 0;
-        long deadline = System.nanoTime() + (long) (command.getDoubleValue("timeout") * 1e9);
+        long deadline = deadline(command);
         try {
             while (messages < count && System.nanoTime() < deadline) {
                 List<MessageExt> polled = consumer.poll(100);
@@ -100,12 +127,19 @@ final class LitePulling {
 
     private static JSONArray poll(DefaultLitePullConsumer consumer, JSONObject command) {
         JSONArray messages = new JSONArray();
-        long deadline = System.nanoTime() + (long) (command.getDoubleValue("timeout") * 1e9);
+        long deadline = deadline(command);
         while (messages.size() < command.getIntValue("count") && System.nanoTime() < deadline) {
-            List<MessageExt> polled = consumer.poll(100);
-            long now = System.currentTimeMillis();
-            polled.forEach(message -> messages.add(Consuming.fields(message, now)));
+            add(messages, consumer.poll(100));
         }
         return messages;
+    }
+
+    private static void add(JSONArray messages, List<MessageExt> polled) {
+        long now = System.currentTimeMillis();
+        polled.forEach(message -> messages.add(Consuming.fields(message, now)));
+    }
+
+    private static long deadline(JSONObject command) {
+        return System.nanoTime() + (long) (command.getDoubleValue("timeout") * 1e9);
     }
 }

@@ -15,6 +15,7 @@ from rocketstream import AdminClient, Producer
 from rocketstream.testing import RocketMQCluster, SparkStandalone
 from tests.contract.clusters import require_target
 from tests.spark.driving import Drivers
+from tests.spark.home import jvm_options, spark_home
 
 VERSION = "5.5.0"
 
@@ -28,14 +29,15 @@ def two_masters(request: pytest.FixtureRequest) -> Iterator[RocketMQCluster]:
 
 @pytest.fixture(scope="module")
 def spark_cluster(two_masters: RocketMQCluster) -> Iterator[SparkStandalone]:
-    with SparkStandalone(workers=2) as cluster:
+    with SparkStandalone(workers=2, environment={"SPARK_HOME": str(spark_home())}) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def drivers(spark_cluster: SparkStandalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     """The driver of the moment, which has all cores of the cluster: there is one at a time."""
-    with Drivers(tmp_path_factory.mktemp("drivers"), spark_cluster.settings) as drivers:
+    settings = {**spark_cluster.settings, "spark.executor.extraJavaOptions": jvm_options()}
+    with Drivers(tmp_path_factory.mktemp("drivers"), settings) as drivers:
         yield drivers
 
 
@@ -47,7 +49,7 @@ def admin(two_masters: RocketMQCluster) -> Iterator[AdminClient]:
 
 @pytest.fixture(scope="module")
 def producer(two_masters: RocketMQCluster) -> Iterator[Producer]:
-    with Producer("spark-cluster-tests", two_masters.name_server_address) as producer:
+    with Producer("spark-cluster-tests", two_masters.name_server_address, send_timeout=10.0) as producer:
         yield producer
 
 

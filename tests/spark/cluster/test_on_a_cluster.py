@@ -18,14 +18,24 @@ from tests.spark import jobs
 from tests.spark.cluster import listening
 from tests.spark.copies import copies_by_body
 from tests.spark.driving import Drivers
-from tests.spark.stock import Stored, committed, ends, messages_in, put_numbers, stored_in
+from tests.spark.stock import Stored, committed, ends, messages_in, put_numbers
 
 # Several JVMs begin here; on a busy machine that takes its time.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("Spark clusters"),
+    pytest.mark.long(20, "runs on a Spark cluster, and kills executors"),
+]
 
 PLACE = ["broker_name", "queue_id", "queue_offset", "body"]
 WRITTEN = 20_000
 CONSUMED = 8_000
+
+
+def kill_one_of_both(drivers: Drivers, spark_cluster: SparkStandalone) -> None:
+    """Kill an executor of the driver's, not one of a driver that has gone: those take a while to end."""
+    drivers.current.wait_until(lambda: len(spark_cluster.executor_pids) == 2)
+    spark_cluster.kill_executor()
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -100,7 +110,7 @@ def test_a_read_in_whose_middle_an_executor_dies_has_each_row_once(
 
     reading = drivers.current.begin(jobs.read_rows, options=options, columns=PLACE, gate=str(gate))
     drivers.current.wait_until(lambda: len(list(gate.iterdir())) == 2)
-    spark_cluster.kill_executor()
+    kill_one_of_both(drivers, spark_cluster)
     (gate / "open").touch()
     rows = reading()
 
@@ -132,9 +142,10 @@ def test_a_stream_goes_on_from_its_checkpoint_in_a_new_driver_with_each_row_once
 
     drivers.current.begin(jobs.stream_to_files, **stream, gate=str(gate), held_batch=1)
     drivers.current.wait_until(lambda: list(gate.glob("task-*")))
+    # The first batch is finished, the second one is not.
+    drivers.current.wait_until(lambda: sum(committed(admin, unique_group, topic).values()) >= 8_000)
     drivers.kill()
-    held = committed(admin, unique_group, topic)
-    assert sum(held.values()) == 8_000  # the first batch is finished, the second one is not
+    assert sum(committed(admin, unique_group, topic).values()) == 8_000
     stored += put_numbers(producer, topic, range(20_000, 24_000))
 
     batches = drivers.current.call(jobs.stream_to_files, **stream)
@@ -166,8 +177,13 @@ def test_a_write_in_whose_middle_an_executor_dies_loses_nothing(
     sink = {"nameServers": two_masters.name_server_address, "topic": topic}
 
     writing = drivers.current.begin(jobs.write_numbers, sink=sink, count=WRITTEN, gate=str(gate))
-    drivers.current.wait_until(lambda: len(list(gate.iterdir())) == 2 and stored_in(admin, topic) >= 2_000)
-    spark_cluster.kill_executor()
+
+    def both_in_the_middle() -> bool:
+        by_task = Counter(int(message.body) // (WRITTEN // 2) for message in messages_in(admin, topic))
+        return len(list(gate.iterdir())) == 2 and min(by_task[0], by_task[1]) >= 1_000
+
+    drivers.current.wait_until(both_in_the_middle)
+    kill_one_of_both(drivers, spark_cluster)
     (gate / "open").touch()
     writing()
 
@@ -213,7 +229,7 @@ def test_every_message_is_consumed_though_an_executor_dies(
 
     drivers.current.wait_until(both_in_the_middle)
 
-    spark_cluster.kill_executor()
+    kill_one_of_both(drivers, spark_cluster)
     done = committed(admin, unique_group, topic)
     numbers = {one.number for one in listening.handled(notebook)}
     ahead = [one for one in stored if one.offset < done.get(one.queue, 0) and int(one.body) not in numbers]

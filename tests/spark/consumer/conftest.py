@@ -32,7 +32,7 @@ class Place:
         self.client = BareClient(self.address, IoThread.shared())
         stack.callback(self.client.close)
         self.admin = stack.enter_context(AdminClient(self.address))
-        self._sender = stack.enter_context(Producer("sender", self.address))
+        self._sender = stack.enter_context(Producer("sender", self.address, send_timeout=10.0))
         self._stack = stack
 
     def create_topic(self, queues: int = 1, topic: str | None = None) -> None:

@@ -126,6 +126,7 @@ def test_a_session_that_is_gone_ends_run(place, short_pauses):
     assert place.committed() == {0: 0}
 
 
+@pytest.mark.slow(18, "waits as long as a busy broker makes a client wait")
 def test_a_broker_that_is_busy_is_asked_again(place, short_pauses):
     place.send("ok-0", "ok-1")
     with place.broker.faults.answer("PULL_MESSAGE", ResponseCode.SYSTEM_BUSY, times=6, topic=place.topic):

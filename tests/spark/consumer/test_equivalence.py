@@ -212,6 +212,7 @@ def as_heard(noted: list[Noted], *, in_order: bool) -> object:
 
 @pytest.mark.feature("spark/listener")
 @pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.slow(12, "runs one workload with and without Spark")
 def test_the_same_workload_ends_the_same(contest, name):
     work = WORKLOADS[name]
     push, spark = contest.end(name, "push"), contest.end(name, "spark")

@@ -142,6 +142,7 @@ def program(place: Place) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.slow(20, "starts a Spark of its own")
 def test_ctrl_c_is_a_clean_end(place, program):
     place.send(*(f"ok-{number}" for number in range(20)))
     eventually(lambda: len(place.journal.lines()) == 20, 9000)  # a second Spark starts meanwhile

@@ -13,13 +13,18 @@ import pytest
 from rocketstream import AdminClient, Producer
 from rocketstream.testing import RocketMQCluster
 from rocketstream.testing.process_tree import kill
+from tests.bare_client import eventually
 from tests.spark import jobs
 from tests.spark.copies import copies_by_body, ids_of_several
 from tests.spark.driving import Drivers
 from tests.spark.stock import Stored, committed, ends, messages_in, put_numbers, stored_in
 
 # Several JVMs begin here, one after the other; on a busy machine that takes its time.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("Spark clusters"),
+    pytest.mark.long(60, "kills drivers, Python workers and a broker"),
+]
 
 ROWS = 200_000
 BATCH = 40_000
@@ -35,9 +40,17 @@ def gate(tmp_path: Path) -> Path:
 
 def check_copies(admin: AdminClient, sink_topic: str, stored: list[Stored]) -> int:
     """That every row is there, and copies have one id; how many copies there are."""
-    messages = messages_in(admin, sink_topic)
+    wanted, messages = {one.body.encode() for one in stored}, messages_in(admin, sink_topic)
+
+    def all_there() -> bool:
+        """Brokers answer when a message is stored; its queue learns of it a moment later."""
+        if not wanted <= {message.body for message in messages}:
+            messages[:] = messages_in(admin, sink_topic)
+        return wanted <= {message.body for message in messages}
+
+    eventually(all_there, tries=100)
     copies = copies_by_body(messages)
-    assert copies.keys() == {one.body.encode() for one in stored}
+    assert copies.keys() == wanted
     assert [body for body, found in copies.items() if len({copy.row_id for copy in found}) > 1] == []
     assert ids_of_several(messages) == []
     return len(messages) - len(stored)

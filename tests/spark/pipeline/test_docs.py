@@ -26,6 +26,7 @@ def order(number: int, minute: int, **others: object) -> bytes:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow(12, "runs a whole pipeline")
 def test_the_file_of_the_page(
     spark: SparkSession, embedded_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,7 +36,7 @@ def test_the_file_of_the_page(
     (tmp_path / "orders.toml").write_text(COMPLETE.replace('processing_time = "5 seconds"', "once = true"), "utf-8")
     bodies = [order(number, number // 10) for number in range(200)]
     bodies += [order(5, 0), b"poison", order(7, 0, amount="lots"), order(999, 59)]
-    with AdminClient(servers) as admin, Producer("docs", name_servers=servers) as producer:
+    with AdminClient(servers) as admin, Producer("docs", name_servers=servers, send_timeout=10.0) as producer:
         for topic in ("orders", "orders-per-minute"):
             admin.create_topic(topic, queues=1)
         for body in bodies:

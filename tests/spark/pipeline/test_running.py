@@ -82,7 +82,9 @@ def admin(rocketmq_cluster: Cluster) -> Iterator[AdminClient]:
 
 @pytest.fixture
 def producer(rocketmq_cluster: Cluster, unique_group: str) -> Iterator[Producer]:
-    with Producer(f"{unique_group}-producer", name_servers=rocketmq_cluster.name_server_address) as producer:
+    with Producer(
+        f"{unique_group}-producer", name_servers=rocketmq_cluster.name_server_address, send_timeout=10.0
+    ) as producer:
         yield producer
 
 
@@ -97,6 +99,7 @@ def order(number: int) -> bytes:
 
 @pytest.mark.timeout(900)
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(25, "runs a pipeline twice")
 def test_a_pipeline_that_is_stopped_in_the_middle_and_resumed(
     spark: SparkSession,
     rocketmq_cluster: Cluster,
@@ -184,7 +187,7 @@ def test_a_pipeline_that_is_stopped_in_the_middle_and_resumed(
 def small(embedded_broker: object, tmp_path: Path, unique_topic: str) -> tuple[str, str]:
     """A topic of three messages on an embedded broker: its file's beginning and its broker's address."""
     servers = str(embedded_broker.name_server_address)  # type: ignore[attr-defined]
-    with AdminClient(servers) as admin, Producer("small", name_servers=servers) as producer:
+    with AdminClient(servers) as admin, Producer("small", name_servers=servers, send_timeout=10.0) as producer:
         for name in (unique_topic, f"{unique_topic}-out"):
             admin.create_topic(name, queues=1)
         for body in (b'{"a": 1}', b'{"a": "x"}', b"\x01"):
@@ -203,6 +206,7 @@ schema = "a INT"
     return head, servers
 
 
+@pytest.mark.slow(10, "runs a whole pipeline")
 def test_dead_letters_on_a_topic(
     spark: SparkSession, small: tuple[str, str], unique_topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +303,7 @@ path = "lake"
     assert not any(table.isTemporary for table in spark.catalog.listTables())
 
 
+@pytest.mark.slow(10, "runs a whole pipeline")
 def test_a_query_that_fails_ends_the_run_with_one_sentence(
     spark: SparkSession, small: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
