@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from typing import Any
+
 import pytest
 
+from rocketstream import (
+    AdminClient,
+    ConsumeResult,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PushConsumer,
+    StartFrom,
+    TransactionProducer,
+    TransactionState,
+)
+from rocketstream.broker import EmbeddedBroker
 from rocketstream.cluster.client import ClientCore, ClientState
 from rocketstream.cluster.client_instance import InstanceState
 from rocketstream.cluster.client_instances import ClientInstances
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.errors import ClientStateError, ConfigurationError
+from tests.scripted import eventually
 
 
 class Fragile(ClientCore):
@@ -87,3 +105,84 @@ def test_names_left_at_their_default_are_unique_and_others_are_kept(instances):
     for wrong in ("", " ", 5):
         with pytest.raises(ConfigurationError, match=r"^instance_name=.* must be a text that is not empty, or None$"):
             client_id(wrong)
+
+
+# --- Ctrl-C while a caller waits for the start ------------------------------------------------------------------------
+
+
+def interrupt(client: Any, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Press Ctrl-C when the core has done this, before the waiting caller hears of it."""
+    done = getattr(client.core, where)
+
+    async def press(*arguments: Any) -> None:
+        await done(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        if where == "on_start":
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(client.core, where, press)
+
+
+def decide(*_: Any) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+def succeed(*_: Any) -> ConsumeResult:
+    return ConsumeResult.SUCCESS
+
+
+@pytest.fixture(params=[Producer, TransactionProducer, PushConsumer, LitePullConsumer, AdminClient])
+def client(request: pytest.FixtureRequest, embedded_broker: EmbeddedBroker) -> Any:
+    with AdminClient(embedded_broker.address) as admin:
+        admin.create_topic("orders", 1)
+    address, kind = embedded_broker.address, request.param
+    if kind is AdminClient:
+        return kind(address)
+    settings = {TransactionProducer: {"execute": decide, "check": decide}, PushConsumer: {"listener": succeed}}
+    made = kind("g", address, **settings.get(kind, {}))
+    if hasattr(made, "subscribe"):
+        made.subscribe("orders")
+    return made
+
+
+def test_a_start_that_is_interrupted_leaves_nothing_and_can_be_repeated(client, monkeypatch):
+    with monkeypatch.context() as patched:
+        interrupt(client, patched, "on_start")
+        with pytest.raises(KeyboardInterrupt):
+            client.start()
+        assert client.core.state is ClientState.CREATE_JUST
+        assert not client.core.has_instance, "its connections are given back"
+    client.start()
+    assert client.core.state is ClientState.RUNNING
+    client.shutdown()
+
+
+def test_an_interrupt_right_after_the_start_ends_the_client(client, monkeypatch):
+    interrupt(client, monkeypatch, "start")
+    with pytest.raises(KeyboardInterrupt):
+        client.start()
+    assert client.core.state is ClientState.SHUTDOWN_ALREADY
+    assert not client.core.has_instance
+
+
+def test_what_was_consumed_before_an_interrupted_start_returns_is_stored(embedded_broker, monkeypatch):
+    """A listener may be called before `start` has returned to its caller."""
+    address = embedded_broker.address
+    with AdminClient(address) as admin, Producer("p", address) as producer:
+        admin.create_topic("orders", 1)
+        producer.send(Message("orders", b"1"))
+        consumer = PushConsumer("g", address, listener=succeed, start_from=StartFrom.FIRST)
+        consumer.subscribe("orders")
+        start = consumer.core.start
+
+        async def start_and_consume() -> None:
+            await start()
+            await eventually(lambda: consumer.metrics.get("orders", {}).get("ok_messages"))
+            os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(consumer.core, "start", start_and_consume)
+        with pytest.raises(KeyboardInterrupt), consumer:
+            pass
+        progress = admin.consumer_progress("g", topic="orders")
+        assert [queue.consumer_offset for queue in progress.queues] == [1]
+        assert progress.members == 0

@@ -27,7 +27,7 @@ from rocketstream.admin.values import (
     RouteInfo,
     TopicInfo,
 )
-from rocketstream.cluster.client import BoundToProcess
+from rocketstream.cluster.client import BoundToProcess, start_and_wait
 from rocketstream.cluster.names import check_one_namespace
 from rocketstream.cluster.settings import ClientSettings
 from rocketstream.message import MessageQueue, ReceivedMessage
@@ -91,7 +91,7 @@ class AdminClient(BoundToProcess):
 
     def start(self) -> None:
         """Come to life now instead of with the first question; raises if it is not new."""
-        self._core.io.run(self._core.start(), self._core.what)
+        start_and_wait(self._core)
 
     def close(self) -> None:
         """Give the connections back; harmless when nothing was ever asked, and the second time."""

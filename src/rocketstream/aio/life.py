@@ -12,7 +12,7 @@ import concurrent.futures
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from rocketstream.cluster.client import ClientCore, ClientState
+from rocketstream.cluster.client import ClientCore, ClientState, Start
 
 
 class Life:
@@ -28,7 +28,7 @@ class Life:
     async def start(self) -> None:
         """Start, or raise; cancelled, give everything back first, so that it could be started again."""
         core = self._core
-        start = _Start(core)
+        start = Start(core)
         begun = core.io.submit(start.run(), core.what)
         try:
             await asyncio.shield(asyncio.wrap_future(begun))
@@ -45,24 +45,3 @@ class Life:
             self._ending = core.io.submit(shutdown(), core.what, lasting=True)
         if self._ending is not None:
             await asyncio.shield(asyncio.wrap_future(self._ending))
-
-
-class _Start:
-    """A start on the I/O thread that can be taken back, however far it has come."""
-
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
-        self._task: asyncio.Task[Any] | None = None
-
-    async def run(self) -> None:
-        self._task = asyncio.current_task()
-        await self._core.start()
-
-    async def take_back(self) -> None:
-        task = self._task
-        if task is None:
-            return
-        task.cancel()
-        await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is None:  # it was through before it could be cancelled
-            await self._core.shutdown(0.0)

@@ -50,10 +50,13 @@ def take_part(
         consume_thread_max=1,
     )
     consumer.subscribe(topic, tags)
-    with consumer:
+    try:  # not `with`: Ctrl-C may come right after the start, when something has been printed already
+        consumer.start()
         if not is_alone and not consumer.assignment:
             tell(f"the other members of group {group} have all queues of topic {topic}: nothing will come for now")
         printing.wait(idle, deadline)
+    finally:
+        consumer.shutdown()
     if printing.problem is not None:
         raise printing.problem
 

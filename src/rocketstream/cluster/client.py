@@ -7,10 +7,11 @@ start that fails gives everything back and leaves CREATE_JUST, so that it can be
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from enum import Enum
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rocketstream.clock import Clock
 from rocketstream.cluster.client_id import DEFAULT_INSTANCE_NAME, client_id, unique_instance_name
@@ -156,3 +157,42 @@ class ClientCore(BoundToProcess):
 
     async def on_shutdown(self, timeout: float | None) -> None:
         """Give back what `on_start` took; the instance is released after it."""
+
+
+class Start:
+    """A start on the I/O thread that can be taken back, however far it has come."""
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+        self._task: asyncio.Task[Any] | None = None
+
+    async def run(self) -> None:
+        """Start the client."""
+        self._task = asyncio.current_task()
+        await self._core.start()
+
+    async def take_back(self) -> None:
+        """Break the start off, and have given back what it took; end the client if it has started already."""
+        task = self._task
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled() and task.exception() is None:  # it was through before it could be cancelled
+            await self._core.shutdown()
+
+
+def start_and_wait(core: ClientCore) -> None:
+    """Start a client, from any other thread than the I/O thread; Ctrl-C meanwhile leaves nothing that runs.
+
+    A consumer may have called its listener before its caller wakes up, so Ctrl-C ends it as `shutdown` does.
+    """
+    core.io.check_may_wait(core.what)
+    start = Start(core)
+    begun = core.io.submit(start.run(), core.what)
+    try:
+        begun.result()
+    except BaseException:
+        if not begun.done() or (not begun.cancelled() and begun.exception() is None):
+            core.io.run(start.take_back(), core.what)
+        raise

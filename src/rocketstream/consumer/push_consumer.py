@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketstream.cluster.client import ClientState
+from rocketstream.cluster.client import ClientState, start_and_wait
 from rocketstream.cluster.names import RETRY_PREFIX
 from rocketstream.cluster.settings import CLIENT_SETTINGS, ClientSettings, make_settings
 from rocketstream.consumer.core import ConsumerCore
@@ -148,7 +148,7 @@ class PushConsumer(ConsumerFace):
     def start(self) -> None:
         """Return once it is registered, routed and has its queues, or raise saying what is missing."""
         self._make_ready(running_loop())
-        self._run(self._core.start())
+        start_and_wait(self._core)
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop pulling, let running listeners end (up to `timeout` seconds), store offsets, leave the group."""

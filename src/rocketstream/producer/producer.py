@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rocketstream.cluster.client import BoundToProcess, ClientState
+from rocketstream.cluster.client import BoundToProcess, ClientState, start_and_wait
 from rocketstream.cluster.settings import CLIENT_SETTINGS, ClientSettings, make_settings
 from rocketstream.errors import ConfigurationError
 from rocketstream.message import Message, MessageQueue, ReceivedMessage
@@ -89,7 +89,7 @@ class Producer(BoundToProcess):
 
     def start(self) -> None:
         """Connect, or raise saying what is missing."""
-        self._run(self._core.start())
+        start_and_wait(self._core)
 
     def shutdown(self, timeout: float = 30.0) -> None:
         """Wait for what `send_async` has under way, at most `timeout` seconds, and end; harmless when repeated."""

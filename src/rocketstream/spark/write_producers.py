@@ -12,6 +12,7 @@ import threading
 from typing import Final
 
 from rocketstream.clock import SystemClock
+from rocketstream.cluster.client import start_and_wait
 from rocketstream.errors import NameServerError, RocketStreamError
 from rocketstream.producer.core import ProducerCore
 from rocketstream.producer.settings import ProducerSettings
@@ -54,7 +55,7 @@ def _start(core: ProducerCore, patience: float) -> None:
     begun = clock.monotonic()
     while True:
         try:
-            core.io.run(core.start(), core.what)
+            start_and_wait(core)
             return
         except NameServerError as error:
             waited = clock.monotonic() - begun

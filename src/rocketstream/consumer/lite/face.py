@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rocketstream.clock import SystemClock
-from rocketstream.cluster.client import ClientState
+from rocketstream.cluster.client import ClientState, start_and_wait
 from rocketstream.cluster.names import check_topic
 from rocketstream.cluster.settings import CLIENT_SETTINGS, make_settings
 from rocketstream.consumer.expressions import Sql, Tag
@@ -160,7 +160,7 @@ class LitePullConsumer(LitePullFace):
 
     def start(self) -> None:
         """Return once it is registered, routed and has its queues, or raise saying what is missing."""
-        self._run(self._core.start())
+        start_and_wait(self._core)
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop pulling, commit what was polled (with `auto_commit`), leave the group; polls that wait end.
