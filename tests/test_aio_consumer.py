@@ -329,6 +329,21 @@ async def test_run_ends_when_it_is_cancelled(consumer, scripted, state):
     await eventually(lambda: not scripted.peers)
 
 
+async def test_run_ends_when_it_is_cancelled_just_as_it_has_started(consumer, monkeypatch):
+    start = consumer.start
+
+    async def start_and_cancel() -> None:
+        await start()
+        # Comes after the end of this start, and before `run` hears of that.
+        asyncio.get_running_loop().call_soon(running.cancel)
+
+    monkeypatch.setattr(consumer, "start", start_and_cancel)
+    running = asyncio.ensure_future(consumer.run())
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert consumer.state is ClientState.SHUTDOWN_ALREADY
+
+
 async def test_run_elsewhere_than_on_the_main_thread(consumer, scripted):
     """Signals are the main thread's; there it ends by being cancelled."""
     main = asyncio.get_running_loop()

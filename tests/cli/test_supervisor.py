@@ -76,6 +76,7 @@ consumer = Refused("g")
 """
 
 
+@pytest.mark.slow(11, "starts five processes one after the other")
 async def test_after_five_fast_failures_it_gives_up(supervised, capfd):
     code, said = await supervised(REFUSED)
     assert code == 1

@@ -76,16 +76,15 @@ class PushConsumer(ConsumerFace):
         with _at_signals(end):
             try:
                 await starting
+                await stop.wait()
             except asyncio.CancelledError:
                 task = asyncio.current_task()
-                if stop.is_set() and task is not None and not task.cancelling():
-                    return
-                raise
-            try:
-                await stop.wait()
+                if not stop.is_set() or task is None or task.cancelling():
+                    raise
             finally:
-                log.info("%s ends", self._core.what)
-                await self.shutdown()
+                if self._core.is_running:  # also if it was cancelled when the start had just ended
+                    log.info("%s ends", self._core.what)
+                    await self.shutdown()
 
     async def subscribe(self, topic: str, expression: str | Tag | Sql = "*") -> None:
         """Subscribe to a topic, before or after the start; a second time replaces the expression."""
