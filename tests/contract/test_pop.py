@@ -406,6 +406,7 @@ def test_a_member_that_leaves_gives_back_what_it_has_not_begun(client, popped_to
 
 @pytest.mark.feature("pop/switch")
 @pytest.mark.rocketmq_versions("5.5.0")
+@pytest.mark.slow(13, "switches three times, and waits for what is invisible for five seconds")
 def test_two_members_are_switched_to_and_fro_while_messages_arrive(client, popped_topic, set_mode, start):
     """Nothing is lost; what a held pop and a pull both brought, or what waited for its turn, may come twice."""
     heard = Heard()

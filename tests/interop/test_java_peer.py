@@ -43,6 +43,7 @@ def test_consumes_every_field_of_what_it_produced(
     assert message.reconsume_times == 0
 
 
+@pytest.mark.slow(10, "waits for two Java consumers to join and to read")
 def test_tags_and_sql_choose(java_peer: JavaPeer, unique_topic: str, unique_group: str) -> None:
     java_peer.create_topic(unique_topic, queues=1)
     java_peer.produce(unique_topic, [b"a"], tags="a", properties={"amount": "50"})

@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,31 @@ with SparkStandalone(workers=2) as cluster:
     print(json.dumps({**told, "directory": str(cluster.workers[0].directory)}), flush=True)
     sys.stdin.read()
 """
+
+
+def test_a_young_master_that_answers_with_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [b"", b'{"aliveworkers": 0}']
+
+    class YoungMaster(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.pop(0))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), YoungMaster) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            cluster = SparkStandalone(workers=0)
+            monkeypatch.setattr(cluster, "_web_port", server.server_port)
+            cluster.wait_until_ready()
+        finally:
+            server.shutdown()
+            serving.join()
+    assert answers == []
 
 
 @pytest.mark.slow(10, "starts a Spark cluster and kills its owner")

@@ -272,7 +272,7 @@ class SparkStandalone:
         def ready() -> bool:
             try:
                 return int(self.state()["aliveworkers"]) >= sum(worker.alive for worker in self.workers)
-            except OSError:
+            except (OSError, ValueError):  # a young master listens before it has its page, and answers with nothing
                 return False
 
         self._wait_until(ready, "the Spark master does not list all workers")
