@@ -48,12 +48,20 @@ check_java() {
     die "Java 17 or newer is needed $1, and neither JAVA_HOME (${JAVA_HOME:-not set}) nor PATH has one. Install a JDK 17 or newer, or set JAVA_HOME to one${2:-.}"
 }
 
+which_python() { "$1" -c 'import sys; print(sys.base_prefix, sys.version)'; }
+
+# is_whole DIRECTORY [PYTHON]: whether the environment was made to its end, runs, and is one of that Python.
+is_whole() {
+    [ -f "$1/made-with.txt" ] && is_new_enough "$1/bin/python" || return
+    [ -z "${2:-}" ] || [ "$(which_python "$2")" = "$(cat "$1/made-with.txt")" ]
+}
+
 # make_environment EXTRAS [PYTHON]: a virtual environment with rocketstream[EXTRAS], made or brought up to date. Sets
 # `python`. What is installed is what this pyproject.toml asked for, unless it has changed since; "dev" has all.
 make_environment() {
     local directory=$environment extras=$1 base mark
     python=$directory/bin/python
-    if ! is_new_enough "$python"; then
+    if ! is_whole "$directory" "${2:-}"; then
         base=$(find_python "${2:-}") || exit
         say "making ${directory#"$root/"} with $("$base" --version)"
         rm -rf "$directory"
@@ -62,6 +70,7 @@ make_environment() {
         else
             "$base" -m venv "$directory" || die "$base can't make a virtual environment: install its venv package (python3-venv on Debian and Ubuntu)."
         fi
+        which_python "$base" >"$directory/made-with.txt"
     fi
     for mark in dev "$extras"; do
         if cmp -s "$root/pyproject.toml" "$directory/installed-$mark.toml"; then
@@ -72,6 +81,8 @@ make_environment() {
     if command -v uv >/dev/null 2>&1; then
         uv pip install --quiet --python "$python" --editable "$root[$extras]"
     else
+        # uv makes environments without pip.
+        "$python" -m pip --version >/dev/null 2>&1 || "$python" -m ensurepip >/dev/null 2>&1 || true
         "$python" -m pip install --quiet --editable "$root[$extras]"
     fi || die "rocketstream[$extras] could not be installed: the lines above say why"
     cp "$root/pyproject.toml" "$directory/installed-$extras.toml"

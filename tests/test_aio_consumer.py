@@ -344,6 +344,27 @@ async def test_run_ends_when_it_is_cancelled_just_as_it_has_started(consumer, mo
     assert consumer.state is ClientState.SHUTDOWN_ALREADY
 
 
+async def test_run_waits_for_an_end_that_is_under_way(consumer, monkeypatch):
+    running = asyncio.ensure_future(consumer.run())
+    await eventually(lambda: consumer.state is ClientState.RUNNING)
+    shutdown, go_on = consumer.core.shutdown, threading.Event()
+
+    async def slow(timeout: float | None = None) -> None:
+        await shutdown(timeout)
+        await asyncio.to_thread(go_on.wait, 30.0)
+
+    monkeypatch.setattr(consumer.core, "shutdown", slow)
+    ending = asyncio.ensure_future(consumer.shutdown())
+    await eventually(lambda: consumer.state is ClientState.SHUTDOWN_ALREADY)
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=0.2)
+    assert not done
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await ending
+
+
 async def test_run_elsewhere_than_on_the_main_thread(consumer, scripted):
     """Signals are the main thread's; there it ends by being cancelled."""
     main = asyncio.get_running_loop()

@@ -17,7 +17,7 @@ import pytest
 from rocketstream.testing import detached
 from rocketstream.testing._ask import registered_brokers
 from rocketstream.testing.detached import DetachedCluster, DetachedNode
-from rocketstream.testing.plugin import require_real
+from rocketstream.testing.plugin import FOLLOWED, require_real
 from rocketstream.testing.ports import PortError
 from tests.testing.processes import eventually, exists
 
@@ -112,10 +112,10 @@ def test_without_java(rocketstream: Command, state: Path) -> None:
 
 
 def test_a_port_that_is_taken(rocketstream: Command) -> None:
-    require_real("4.9.7")
+    require_real(FOLLOWED)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        done = rocketstream("cluster", "up", "--version", "4.9.7", "--port", str(port))
+        done = rocketstream("cluster", "up", "--version", FOLLOWED, "--port", str(port))
     assert done.returncode == 1
     assert done.stderr == (
         f"rocketstream: port {port} of 127.0.0.1 is taken: stop what listens there, or choose another port\n"
@@ -162,8 +162,8 @@ def test_a_cluster_that_died_with_the_machine_is_no_hindrance(rocketstream: Comm
 
 
 def test_a_start_that_fails_leaves_nothing(state: Path) -> None:
-    require_real("4.9.7")
+    require_real(FOLLOWED)
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(PortError, match="is taken"):
-        detached.start("4.9.7", port=other.getsockname()[1])
+        detached.start(FOLLOWED, port=other.getsockname()[1])
     assert detached.load() is None
     assert not (state / "cluster").exists()

@@ -165,6 +165,21 @@ def test_an_interrupt_right_after_the_start_ends_the_client(client, monkeypatch)
     assert not client.core.has_instance
 
 
+def test_an_interrupt_while_the_start_is_handed_over_leaves_nothing(client, monkeypatch):
+    submit = client.core.io.submit
+
+    def hand_over(*arguments: Any, **how: Any) -> Any:
+        submit(*arguments, **how)
+        monkeypatch.setattr(client.core.io, "submit", submit)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.core.io, "submit", hand_over)
+    with pytest.raises(KeyboardInterrupt):
+        client.start()
+    assert client.core.state in (ClientState.CREATE_JUST, ClientState.SHUTDOWN_ALREADY)
+    assert not client.core.has_instance
+
+
 def test_what_was_consumed_before_an_interrupted_start_returns_is_stored(embedded_broker, monkeypatch):
     """A listener may be called before `start` has returned to its caller."""
     address = embedded_broker.address

@@ -211,6 +211,27 @@ async def test_what_the_broker_has_is_not_carried_again(started, a):
 
 
 @pytest.mark.behaviour("PULL-13")
+async def test_a_broker_that_was_away_is_told_again(started, a, clock):
+    """It may have crashed before the offset was on its disk."""
+    a.offsets["g", "t", 0] = 42
+    core = await started()
+    await a.until_held()
+    a.answer(no_new(43))
+    await a.until_pulled(2)
+    a.answer(no_new(43))
+    quiet = await a.until_pulled(3)
+    assert quiet.fields["commitOffset"] == "0", "the broker has 43"
+    assert request_of(core, a.queue()).committed == 43
+    for peer in list(a.peers):
+        peer.cut()
+    again = asyncio.ensure_future(a.until_pulled(4))
+    while not again.done():
+        await clock.advance(0.1)
+        await asyncio.sleep(0.002)
+    assert ((await again).fields["commitOffset"], (await again).fields["sysFlag"]) == ("43", "3")
+
+
+@pytest.mark.behaviour("PULL-13")
 async def test_a_pull_that_is_refused_has_committed_nothing(started, a, clock):
     core = await started()
     has_offsets(core, a)

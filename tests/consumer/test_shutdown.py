@@ -11,7 +11,7 @@ from rocketstream.cluster.client import ClientState
 from rocketstream.cluster.client_instances import ClientInstances
 from rocketstream.consumer.rebalancer import HAND_OVER, LAST_COMMIT
 from rocketstream.consumer.results import ConsumeResult, OrderlyResult
-from rocketstream.wire.codes import RequestCode
+from rocketstream.wire.codes import RequestCode, ResponseCode
 from tests.consumer.lives import nothing_left
 from tests.consumer.peers import GROUP, Heard, has_offsets, make_core, request_of
 from tests.consumer.pull_answers import found, no_new
@@ -316,6 +316,49 @@ async def test_a_broker_that_hangs_takes_an_end_no_longer_than_one_time_out(carr
 
 
 @pytest.mark.behaviour("REB-10")
+async def test_a_broker_that_takes_a_write_but_does_not_say_whether_it_has_handled_the_pull(
+    carrying, instances, clock, a, caplog
+):
+    mark = len(a.received)
+    a.plan(LOOK, ResponseCode.SYSTEM_BUSY)
+    ending = asyncio.ensure_future(carrying.shutdown(30.0))
+    await eventually(lambda: asked(a, mark) == [LOOK, STORE])
+    a.commit_late()
+    await passing(clock, ending, 30.0)
+    await ending
+    assert asked(a, mark) == [LOOK, STORE, LOOK, STORE]
+    assert a.offsets[GROUP, "t", 0] == 2
+    assert nothing_left(carrying, instances, clock)
+
+
+@pytest.mark.behaviour("REB-10")
+async def test_a_write_under_way_is_no_proof_that_the_pull_was_handled(carrying, instances, clock, a):
+    """The broker has stored the timer's write, and is late with the answer to it and with the pull."""
+    mark, answer = len(a.received), asyncio.Event()
+
+    async def late(command):
+        done = a._update_offset(command)
+        await answer.wait()
+        return done
+
+    await carrying.persist_offsets()  # puts the queue off, because a pull brings its offset
+    a.plan(STORE, late)
+    writing = asyncio.ensure_future(carrying.persist_offsets())
+    await eventually(lambda: a.offsets[GROUP, "t", 0] == 2)
+    mark = len(a.received)
+    ending = asyncio.ensure_future(carrying.shutdown(30.0))
+    await clock.settle()
+    answer.set()
+    await eventually(lambda: LOOK in asked(a, mark))
+    a.commit_late()
+    await passing(clock, ending, 30.0)
+    await asyncio.gather(ending, writing)
+    assert a.offsets[GROUP, "t", 0] == 2
+    assert asked(a, mark)[-1] == STORE
+    assert nothing_left(carrying, instances, clock)
+
+
+@pytest.mark.behaviour("REB-10")
 async def test_a_broker_that_is_gone_is_not_waited_for(carrying, instances, clock, a, caplog):
     await a.stop()
     await carrying.shutdown(30.0)  # time stands still
@@ -387,7 +430,7 @@ async def test_who_loses_a_queue_looks_after_its_offset_without_holding_up_the_p
     took = await passing(clock, losing, 30.0)
     assert await losing
     assert took >= LAST_COMMIT
-    assert LAST_COMMIT < HAND_OVER
+    assert LAST_COMMIT < HAND_OVER - 0.43, "a pass was seen to be that late"
     assert carrying._tasks, "who looks after it does so now"
     assert a.offsets[GROUP, "t", 0] == 2
     a.commit_late()
@@ -397,14 +440,19 @@ async def test_who_loses_a_queue_looks_after_its_offset_without_holding_up_the_p
 
 
 @pytest.mark.behaviour("REB-05", "REB-10")
-async def test_nobody_looks_after_an_offset_once_the_consumer_has_ended(carrying, instances, clock, a):
+async def test_an_end_waits_for_who_looks_after_the_offset_of_a_queue_that_was_lost(carrying, instances, clock, a):
     a.other_members = ["!"]
     losing = asyncio.ensure_future(carrying.rebalance())
     written = asyncio.ensure_future(eventually(lambda: a.offsets[GROUP, "t", 0] == 2))
     await passing(clock, written, 30.0)  # and no further: what looks after the offset would end by itself
     assert await losing
     assert carrying._tasks
-    await carrying.shutdown(30.0)
+    ending = asyncio.ensure_future(carrying.shutdown(30.0))
     await clock.settle()
+    a.commit_late()
+    assert a.offsets[GROUP, "t", 0] == 1
+    await passing(clock, ending, 30.0)
+    await ending
+    assert a.offsets[GROUP, "t", 0] == 2
     assert not carrying._tasks
     assert nothing_left(carrying, instances, clock)

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 
@@ -220,7 +220,7 @@ async def storm_over(
     async with AsyncExitStack() as stack:
         proxies = [await stack.enter_async_context(FaultProxy(target, seed=index)) for index in range(lines)]
         # A machine that is busy with other things is not to break a connection off.
-        client = RemotingClient(settings or RemotingSettings(connect_timeout=60.0))
+        client = RemotingClient(replace(settings or RemotingSettings(), connect_timeout=60.0))
         stack.push_async_callback(client.close)
         client.start()
         storm = Storm(client, proxies, callers_per_line, cuts_per_line, talk)

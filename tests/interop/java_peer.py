@@ -202,6 +202,7 @@ class JavaPeer(JavaProgram):
         topic: str,
         *,
         count: int,
+        different: bool = False,
         timeout: float = 30.0,
         expression: str = "*",
         sql: bool = False,
@@ -218,6 +219,7 @@ class JavaPeer(JavaProgram):
     ) -> Future[list[JavaMessage]]:
         """The same without waiting for it.
 
+        It waits for `count` messages; with `different`, for so many of which each has another body.
         A message whose body is among `failures` fails until it was consumed again that often, and is to be tried again
         after the delay `failure_level` (0: the broker says, -1: never); an orderly one after `suspend_millis`.
         `broker_rebalance` asks the broker for queues, and how to get at them; only RocketMQ 5 can.
@@ -227,6 +229,7 @@ class JavaPeer(JavaProgram):
             group=group,
             topic=topic,
             count=count,
+            different=different,
             timeout=timeout,
             expression=expression,
             sql=sql,

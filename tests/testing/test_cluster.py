@@ -17,7 +17,7 @@ import pytest
 from rocketstream.testing import RocketMQCluster, ports
 from rocketstream.testing._ask import accepts_connections, registered_brokers
 from rocketstream.testing.cluster import ClusterError
-from rocketstream.testing.plugin import VERSIONS, require_real
+from rocketstream.testing.plugin import FOLLOWED, VERSIONS, require_real
 from tests.interop.java_peer import JavaPeer
 from tests.testing.processes import eventually, exists
 
@@ -158,7 +158,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(temporary_directorie
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(ports.PortError, match=f"port {port} of 127.0.0.1 is taken"):
-            RocketMQCluster("4.9.7", name_server_port=port).start()
+            RocketMQCluster(FOLLOWED, name_server_port=port).start()
 
 
 @pytest.mark.long(25, "stops a broker in order")

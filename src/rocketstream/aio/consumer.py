@@ -84,7 +84,7 @@ class PushConsumer(ConsumerFace):
             finally:
                 if self._core.is_running:  # also if it was cancelled when the start had just ended
                     log.info("%s ends", self._core.what)
-                    await self.shutdown()
+                await self.shutdown()  # or wait for somebody else's
 
     async def subscribe(self, topic: str, expression: str | Tag | Sql = "*") -> None:
         """Subscribe to a topic, before or after the start; a second time replaces the expression."""

@@ -8,6 +8,7 @@ start that fails gives everything back and leaves CREATE_JUST, so that it can be
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 from collections.abc import Iterable
 from enum import Enum
@@ -24,6 +25,8 @@ from rocketstream.metrics.values import Sample
 from rocketstream.remoting.io_thread import IoThread
 
 log = logging.getLogger("rocketstream.cluster")
+
+_LONGEST_WAIT = 0.5
 
 
 class ClientState(Enum):
@@ -189,10 +192,14 @@ def start_and_wait(core: ClientCore) -> None:
     """
     core.io.check_may_wait(core.what)
     start = Start(core)
-    begun = core.io.submit(start.run(), core.what)
+    begun: concurrent.futures.Future[None] | None = None
     try:
+        begun = core.io.submit(start.run(), core.what)
+        # Not for long at a time: a signal that comes just before the wait begins does not end it.
+        while not concurrent.futures.wait((begun,), _LONGEST_WAIT).done:
+            pass
         begun.result()
     except BaseException:
-        if not begun.done() or (not begun.cancelled() and begun.exception() is None):
+        if begun is None or not begun.done() or (not begun.cancelled() and begun.exception() is None):
             core.io.run(start.take_back(), core.what)
         raise

@@ -257,8 +257,9 @@ class BrokerOffsets(RememberingOffsets):
             if pull is not None and pull.carries:
                 try:
                     carried = await self._until_handled(queue, pull, offset, patience)
-                except OffsetStoreError:  # who cannot say it will hardly take a write; that is tried, and no more
+                except OffsetStoreError:  # who cannot say it will hardly take a write; if it does, that is looked after
                     timeout -= _LOOK_TIMEOUT
+                    carried = pull.carries if pull.carries != offset else 0
             await self._be_sure(queue, offset, timeout)
         finally:
             self._leaving.discard(queue)
@@ -339,6 +340,8 @@ class BrokerOffsets(RememberingOffsets):
         """
         clock, pause = self._instance.clock, _FIRST_PAUSE
         until = clock.monotonic() + patience
+        while earlier := self._writing.get(queue):  # else what it wrote would look like what the pull carries
+            await asyncio.wait((earlier,))
         while pull.carries not in (0, offset):
             await self._look(queue, pull, pull.carries)
             if pull.carries not in (0, offset):

@@ -122,6 +122,7 @@ class ConsumerCore(ClientCore):
         self._trace: ConsumeTrace | None = None
         self._periodic: list[PeriodicTask] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._last_tasks: set[asyncio.Task[Any]] = set()
 
     # --- what the parts ask -----------------------------------------------------------------------------------------
 
@@ -388,6 +389,8 @@ class ConsumerCore(ClientCore):
         patience = min(max(ends_at - self.clock.monotonic(), 0.0), LAST_COMMIT)
         await asyncio.gather(*(self._persist_last(queue, patience) for queue in sorted(last)))
         await self.rebalancer.lose_all()
+        if self._last_tasks:
+            await asyncio.wait(self._last_tasks)
         self._services.leave(self)
         await self.instance.unregister_consumer(self.group)
         for work in self._tasks:
@@ -432,7 +435,12 @@ class ConsumerCore(ClientCore):
         task.add_done_callback(self._task_ended)
         return task
 
+    def spawn_last(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something beside all else that an end waits for: it has to end by itself, and soon."""
+        self._last_tasks.add(self.spawn(work))
+
     def _task_ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._last_tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("%s: a task failed", self.what, exc_info=task.exception())

@@ -224,6 +224,8 @@ class Puller:
         # Brokers commit before they answer. One that was asked and did not answer may still do so, in its own time.
         if carried and (not isinstance(outcome, BaseException) or isinstance(outcome, ConnectError)):
             request.carries = 0
+        if isinstance(outcome, BaseException):
+            request.committed = UNKNOWN_OFFSET  # a broker that crashed may come back with an older one
         if request.process_queue.dropped:
             return
         try:

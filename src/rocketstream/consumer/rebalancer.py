@@ -42,9 +42,9 @@ UNLOCK_WAIT = 1.0  # ORD-03
 # the same time: else the new owner would begin before the last one has stored where it was. More than a second, because
 # a member that has just rebalanced waits that long (REB-01); one on a busy machine was seen to be 0.43 s late.
 HAND_OVER = 1.2
-# How long who loses a queue makes sure that no pull of its own will lower the offset that it stores last: less than
-# HAND_OVER, so that the new owner still begins after that.
-LAST_COMMIT = 1.0
+# How long who loses a queue makes sure that no pull of its own will lower the offset that it stores last: so much less
+# than HAND_OVER that the new owner still begins after that, though this member's pass may begin after the owner's.
+LAST_COMMIT = 0.5
 # How many start offsets are asked for at a time.
 _MAX_LOOK_UPS = 64
 
@@ -248,7 +248,7 @@ class Rebalancer:
             log.warning("the offset of %s could not be stored: %s", queue, error)
             return
         if make_sure is not None:
-            core.spawn(make_sure())  # the new owner does not wait for it, nor does the pass
+            core.spawn_last(make_sure())  # the new owner does not wait for it, nor does the pass; an end does
 
     async def _drop_unsubscribed(self) -> bool:
         """REB-08."""

@@ -4,10 +4,13 @@ import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Base64;
 import java.util.List;
+import java.util.Set;
 import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -42,12 +45,16 @@ final class Consuming {
     JSONObject consume(JSONObject command) throws Exception {
         int wanted = command.getIntValue("count");
         ConcurrentLinkedQueue<JSONObject> received = new ConcurrentLinkedQueue<>();
+        boolean different = Boolean.TRUE.equals(command.getBoolean("different"));
+        Set<ByteBuffer> bodies = ConcurrentHashMap.newKeySet();
         AtomicLong count = new AtomicLong();
         CountDownLatch enough = new CountDownLatch(1);
         DefaultMQPushConsumer consumer = consumer(command, messages -> {
             long now = System.currentTimeMillis();
             messages.forEach(message -> received.add(fields(message, now)));
-            if (count.addAndGet(messages.size()) >= wanted) {
+            messages.forEach(message -> bodies.add(ByteBuffer.wrap(message.getBody())));
+            long all = count.addAndGet(messages.size());
+            if ((different ? bodies.size() : all) >= wanted) {
                 enough.countDown();
             }
         });

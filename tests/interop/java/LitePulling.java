@@ -13,6 +13,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** The lite pull consumer, as a member of its group or on queues that it is told. */
 final class LitePulling {
+    private static final int POLLS_BEFORE_ANOTHER_SEEK = 20;
+
     private final String nameServer;
 
     LitePulling(String nameServer) {
@@ -45,8 +47,9 @@ final class LitePulling {
      *
      * <p>The task that assign() starts for a queue may be between its look whether it is cancelled and its look for a seek
      * when seek() is called: then it takes the seek's offset and ends, and the task that seek() has started begins where
-     * the group is (DefaultLitePullConsumerImpl.nextPullOffset); or what it has pulled comes beside what was sought. So
-     * whoever gets something from before the place where they are has to seek again.
+     * the group is, or where the first task was (DefaultLitePullConsumerImpl.nextPullOffset); or what that has pulled
+     * comes beside what was sought. So whoever gets something from before the place where they are, or nothing for long,
+     * has to seek again.
      */
     JSONObject read(JSONObject command) throws Exception {
         DefaultLitePullConsumer consumer = consumer(command);
@@ -61,9 +64,16 @@ final class LitePulling {
             }
             JSONArray messages = new JSONArray();
             long deadline = deadline(command);
+            int empty = 0;
             while (messages.size() < command.getIntValue("count") && System.nanoTime() < deadline) {
                 List<MessageExt> polled = consumer.poll(100); // all of one queue
                 if (polled.isEmpty()) {
+                    empty++;
+                    if (empty % POLLS_BEFORE_ANOTHER_SEEK == 0) {
+                        for (MessageQueue queue : queues) {
+                            consumer.seek(queue, next.get(queue.getQueueId()));
+                        }
+                    }
                     continue;
                 }
                 MessageExt last = polled.get(polled.size() - 1);
