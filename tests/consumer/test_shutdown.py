@@ -334,7 +334,7 @@ async def test_a_broker_that_takes_a_write_but_does_not_say_whether_it_has_handl
 @pytest.mark.behaviour("REB-10")
 async def test_a_write_under_way_is_no_proof_that_the_pull_was_handled(carrying, instances, clock, a):
     """The broker has stored the timer's write, and is late with the answer to it and with the pull."""
-    mark, answer = len(a.received), asyncio.Event()
+    answer = asyncio.Event()
 
     async def late(command):
         done = a._update_offset(command)
@@ -347,14 +347,17 @@ async def test_a_write_under_way_is_no_proof_that_the_pull_was_handled(carrying,
     await eventually(lambda: a.offsets[GROUP, "t", 0] == 2)
     mark = len(a.received)
     ending = asyncio.ensure_future(carrying.shutdown(30.0))
-    await clock.settle()
+    await eventually(lambda: a.queue() in carrying.offsets._leaving)
+    await passing(clock, ending, 0.2)  # who looks now sees what was written
     answer.set()
     await eventually(lambda: LOOK in asked(a, mark))
+    await passing(clock, ending, 1.0)
+    assert STORE not in asked(a, mark), "the pull could still lower it"
     a.commit_late()
     await passing(clock, ending, 30.0)
     await asyncio.gather(ending, writing)
-    assert a.offsets[GROUP, "t", 0] == 2
     assert asked(a, mark)[-1] == STORE
+    assert a.offsets[GROUP, "t", 0] == 2
     assert nothing_left(carrying, instances, clock)
 
 
