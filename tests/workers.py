@@ -57,10 +57,26 @@ FULL_LOAD, SERVERS_LOAD, LIGHT_LOAD = 2, 1, 0
 _LOADED_FROM = 20.0
 #: How much of that a core can bear.
 _LOAD_OF_A_CORE = 2
+_MOST_WORKERS = 10
 _TIMER_SLACK_NS = 2_000_000
 _TELL_EVERY = 30.0
 #: All of it comes at the end; who waits for that may be shown a part of the output only.
 _LINES_OF_A_FAILURE = 25
+
+
+def cores() -> int:
+    """How many cores this process may use: a container may have fewer than the machine."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text().split())  # "max 100000": no limit
+        usable = min(usable, max(quota // period, 1))
+    return usable
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Twice as many as cores, for many tests wait; not more than the brokers that they share can serve."""
+    return min(2 * cores(), _MOST_WORKERS)
 
 
 # --- units ----------------------------------------------------------------------------------------------------------
@@ -188,7 +204,7 @@ class UnitScheduling(LoadScopeScheduling):
     """Gives each worker a unit at a time: the longest whose RocketMQ is ready and that the machine can bear."""
 
     directory: Path
-    most_load = _LOAD_OF_A_CORE * (os.cpu_count() or 1)
+    most_load = _LOAD_OF_A_CORE * cores()
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)

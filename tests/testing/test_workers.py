@@ -295,6 +295,29 @@ def test_wrong():
     done.stdout.fnmatch_lines(["*= run again =*", "tests/spark/test_it.py::test_the_next_one_connects"])
 
 
+def test_what_javas_client_gives_up_is_run_again_and_what_ours_does_is_not(settings: pytest.Pytester):
+    file = settings.path / "tests" / "interop" / "test_it.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        """
+tries = []
+
+def test_java():
+    tries.append(1)
+    if len(tries) == 1:
+        raise RuntimeError("org.apache.rocketmq.remoting.exception.RemotingTimeoutException: wait response timeout")
+
+def test_ours():
+    tries.append(1)
+    if len(tries) == 3:
+        raise RuntimeError("no answer to PULL_MESSAGE within 3 s")
+"""
+    )
+    done = settings.runpytest_subprocess(*PLUGINS, "tests")
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*= run again =*", "tests/interop/test_it.py::test_java"])
+
+
 def test_progress_says_what_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(workers.sys, "__stderr__", workers.sys.stderr)
     progress = workers.Progress()

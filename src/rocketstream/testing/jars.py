@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -210,8 +211,13 @@ def main(versions: Sequence[str]) -> int:
     except RocketStreamError as problem:
         print(problem, file=sys.stderr)
         return 1
+    except OSError as problem:
+        print(f"the jars can't be kept: {problem}. Set ROCKETSTREAM_CACHE to a directory for them", file=sys.stderr)
+        return 1
     return 0
 
 
 if __name__ == "__main__":
+    # Who is told to end leaves nothing half fetched; the resolvers' processes are in the same group, and end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main(sys.argv[1:]))
