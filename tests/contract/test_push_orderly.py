@@ -172,7 +172,7 @@ def test_locks_are_held_at_the_broker_and_given_back(consume, sender, orders, cl
     eventually(lambda: len(one.assignment) == 4, 1500)
     one.shutdown()
     # At the end they are free. (One that was not given back would be held for at least 40 s more.)
-    eventually(lambda: try_to_lock(client, unique_group, *queues) == set(queues), 1500)
+    eventually(lambda: try_to_lock(client, unique_group, *queues) == set(queues), 250)
 
 
 @pytest.mark.behaviour("REB-07")

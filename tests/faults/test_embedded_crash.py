@@ -185,20 +185,22 @@ def first_start(directory: Path) -> None:
         broker.client.ask(broker.address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
 
 
-@pytest.mark.long(60, "kills a broker 50 times")
-def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "rounds", [5, pytest.param(ROUNDS, marks=pytest.mark.long(60, f"kills a broker {ROUNDS} times"))]
+)
+def test_nothing_acknowledged_is_lost_or_doubled_by_a_kill(tmp_path: Path, rounds: int) -> None:
     dice = random.Random(6)
     books = Books()
     first_start(tmp_path)
-    for number in range(ROUNDS):
+    for number in range(rounds):
         with started(tmp_path) as broker:
             broker.check(books)
             broker.killed_at_work(books, number, dice.randrange(MOST))
     with started(tmp_path) as broker:
         broker.check(books)
         assert broker.everything() == books.found
-    assert len(books.acknowledged) > ROUNDS * SENDERS
-    assert min(books.committed.values()) > ROUNDS
+    assert len(books.acknowledged) > rounds * SENDERS
+    assert min(books.committed.values()) > rounds
 
 
 @pytest.mark.parametrize("how", ["cut", "garbled", "garbage"])

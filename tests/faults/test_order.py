@@ -78,7 +78,7 @@ class Senders:
 
 @pytest.mark.feature("consume/nothing-lost")
 @pytest.mark.behaviour("ORD-14")
-@pytest.mark.long(50, "members come and go under 50,000 messages")
+@pytest.mark.slow(40, "members come and go under 50,000 messages")
 def test_each_key_is_consumed_in_order_by_members_that_come_and_go(
     mortal_cluster: RocketMQCluster, admin: AdminClient, unique_topic: str, unique_group: str, tmp_path: Path
 ):
