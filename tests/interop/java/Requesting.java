@@ -16,6 +16,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** Request and reply, both sides of it. */
 final class Requesting {
     private final String nameServer;
+    private DefaultMQProducer requester;
 
     Requesting(String nameServer) {
         this.nameServer = nameServer;
@@ -23,18 +24,24 @@ final class Requesting {
 
     /** Send a request and wait for its reply. */
     JSONObject request(JSONObject command) throws Exception {
-        DefaultMQProducer producer = producer("java-peer-requester");
-        try {
-            byte[] body = Base64.getDecoder().decode(command.getString("body"));
-            Message reply = producer.request(
-                new Message(command.getString("topic"), body), (long) (command.getDoubleValue("timeout") * 1000));
-            JSONObject answer = new JSONObject();
-            answer.put("body", Base64.getEncoder().encodeToString(reply.getBody()));
-            answer.put("properties", reply.getProperties());
-            return answer;
-        } finally {
-            producer.shutdown();
+        byte[] body = Base64.getDecoder().decode(command.getString("body"));
+        Message reply = requester().request(
+            new Message(command.getString("topic"), body), (long) (command.getDoubleValue("timeout") * 1000));
+        JSONObject answer = new JSONObject();
+        answer.put("body", Base64.getEncoder().encodeToString(reply.getBody()));
+        answer.put("properties", reply.getProperties());
+        return answer;
+    }
+
+    /**
+     * One for all requests, which is not shut down: request() returns before the client tells the broker that the reply
+     * has come. Were it shut down by then, the broker would wait for that for 10 s and tell the replier that it failed.
+     */
+    private synchronized DefaultMQProducer requester() throws Exception {
+        if (requester == null) {
+            requester = producer("java-peer-requester");
         }
+        return requester;
     }
 
     /** Reply "reply to " + body to each request of a topic until there were enough or the time is up. */
