@@ -199,7 +199,11 @@ def start_and_wait(core: ClientCore) -> None:
         while not concurrent.futures.wait((begun,), _LONGEST_WAIT).done:
             pass
         begun.result()
-    except BaseException:
-        if begun is None or not begun.done() or (not begun.cancelled() and begun.exception() is None):
+    except BaseException as error:
+        if begun is None:
+            has_begun = not isinstance(error, Exception)  # Ctrl-C came while it was handed over
+        else:
+            has_begun = not begun.done() or (not begun.cancelled() and begun.exception() is None)
+        if has_begun:
             core.io.run(start.take_back(), core.what)
         raise
