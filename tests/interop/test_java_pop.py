@@ -166,12 +166,14 @@ def test_java_and_python_members_pop_as_one_group(rocketmq_cluster, unique_topic
             eventually(lambda name=name: there[name].queue_ids == {-1}, tries=WAIT)
         for name in ("java-1", "java-2"):
             eventually(lambda name=name: {q.queue_id for q in there[name].assignment} == {-1}, tries=WAIT)
-        for _ in range(10):  # until all four had their share: who comes first takes what there is
-            send(40)
+
+        def all_had_a_share() -> bool:
+            """Who comes first takes what there is; and Java's first pop may have to wait for some seconds."""
+            send(16)
             eventually(lambda: len(received(there)) >= len(sent), tries=WAIT)
-            if all(member.received for member in there.values()):
-                break
-        assert all(member.received for member in there.values())
+            return all(member.received for member in there.values())
+
+        eventually(all_had_a_share, tries=WAIT)
         assert sorted(received(there), key=int) == sent, "each message once"
 
         for name in ("java-1", "python-1"):
