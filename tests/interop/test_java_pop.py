@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import threading
@@ -28,13 +29,13 @@ from rocketstream.testing.jars import resolve_jars
 from rocketstream.testing.java import find_java
 from rocketstream.testing.node import JAVA_17_DOORS, PROFILES
 from rocketstream.testing.plugin import require_real
-from tests.bare_client import eventually
+from tests.bare_client import eventually, eventually_async
 from tests.interop.java_peer import JavaMember, JavaPeer
 
 PROGRAM = Path(__file__).with_name("java_pop") / "JavaPop.java"
 COUNT = 100
 QUEUES = 4
-WAIT = 3000  # tries of `eventually`
+WAIT = 6000  # tries of `eventually`: what a member had popped when it left comes again after 60 s
 
 
 @pytest.mark.slow(15, "waits for what a Java consumer does by the clock")
@@ -167,13 +168,12 @@ def test_java_and_python_members_pop_as_one_group(rocketmq_cluster, unique_topic
         for name in ("java-1", "java-2"):
             eventually(lambda name=name: {q.queue_id for q in there[name].assignment} == {-1}, tries=WAIT)
 
-        def all_had_a_share() -> bool:
-            """Who comes first takes what there is; and Java's first pop may have to wait for some seconds."""
-            send(16)
-            eventually(lambda: len(received(there)) >= len(sent), tries=WAIT)
-            return all(member.received for member in there.values())
+        async def send_some() -> None:
+            await asyncio.to_thread(send, 8)
 
-        eventually(all_had_a_share, tries=WAIT)
+        # Who comes first takes what there is, and Java's first pop may have to wait for some seconds.
+        asyncio.run(eventually_async(send_some, lambda: all(one.received for one in there.values()), WAIT))
+        eventually(lambda: len(received(there)) >= len(sent), tries=WAIT)
         assert sorted(received(there), key=int) == sent, "each message once"
 
         for name in ("java-1", "python-1"):
